@@ -1,0 +1,51 @@
+# make demo: train Snake, evaluate it, film it.   make test: everything that must hold.   make help: the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help setup demo test test-slow lint format bench clean
+
+help:
+	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
+	@echo "make setup      make .venv and install Lockstep into it"
+	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
+	@echo "make lint       ruff and mypy            make bench       the measurements behind README"
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# torch first and pinned: a plain 'torch' asked for by another package could pull another build.
+	$(INSTALL) torch
+	$(INSTALL) -e .
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	$(INSTALL) -e ".[dev,sb3,onnx,video]"
+	@touch $@
+
+setup: $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python benchmarks/demo.py
+
+test: $(DEV_STAMP)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/python -m pytest
+
+test-slow: $(DEV_STAMP)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+bench: $(DEV_STAMP)
+	$(BIN)/lockstep bench snake --ranks 1,2 --against sb3
+	$(BIN)/python benchmarks/snake_env.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,8 @@
+"""`python -m lockstep`, and what every launched rank runs."""
+
+import sys
+
+from lockstep.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

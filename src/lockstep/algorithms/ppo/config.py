@@ -1,0 +1,126 @@
+"""What PPO can be told, over all ranks, and which numbers go together."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from lockstep.core.config import DEFAULT_LANES, RunConfig
+from lockstep.core.config_fields import Alias, Count, Fraction, Range
+from lockstep.core.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(RunConfig):
+    """PPO: how experience is gathered and learned from."""
+
+    total_timesteps: Annotated[int, Range(at_least=1, at_most=10**15)] = 5_000_000
+    """Environment steps to train for, over all ranks, in whole updates of n_envs x n_steps."""
+    n_envs: Annotated[int, Range(at_least=1, at_most=1_048_576), Alias("num_envs")] = 64
+    """Environments, over all ranks."""
+    n_steps: Annotated[int, Range(at_least=1, at_most=65_536)] = 128
+    """Steps of each environment between updates."""
+    batch_size: Count = 256
+    """Samples of one gradient step, over all ranks; divides n_envs x n_steps."""
+    grad_accum: Annotated[int, Range(at_least=1, at_most=4096)] = 1
+    """Parts that a batch is computed in, to need less memory; the result stays the same."""
+    n_epochs: Annotated[int, Range(at_least=1, at_most=1000)] = 4
+    """Passes over the experience of one update."""
+    learning_rate: Annotated[float, Range(above=0, at_most=1), Alias("lr")] = 3e-4
+    """Adam's step size at the start."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes to 0 at total_timesteps, or that it stays."""
+    adam_eps: Annotated[float, Range(above=0, at_most=1)] = 1e-5
+    """Adam's epsilon."""
+    gamma: Fraction = 0.99
+    """How much the next step's value counts."""
+    gae_lambda: Fraction = 0.95
+    """Advantage estimate between one step (0) and the whole return (1)."""
+    clip_range: Annotated[float, Range(above=0), Alias("clip_coef")] = 0.2
+    """How far the policy's probability ratio may move from 1 before its gradient is cut."""
+    clip_range_vf: Annotated[float | None, Range(above=0)] = None
+    """How far a value estimate may move from the old one before its gradient is cut; none = no limit."""
+    normalize_advantage: bool = True
+    """Give the advantages of each batch mean 0 and deviation 1, over all ranks."""
+    ent_coef: Annotated[float, Range(at_least=0)] = 0.01
+    """Weight of the entropy bonus."""
+    vf_coef: Annotated[float, Range(at_least=0)] = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: Annotated[float, Range(above=0)] = 0.5
+    """Longest gradient, over all weights together; a longer one is shortened to this."""
+    target_kl: Annotated[float | None, Range(above=0)] = None
+    """End an update's passes when the policy moved this far, as all ranks agree; none = never."""
+
+    per_rank_fields: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size")
+    learning_rate_fields: ClassVar[tuple[str, ...]] = ("learning_rate",)
+
+    def lane_units(self) -> int:
+        """Count the environments, which is what the lanes split."""
+        return self.n_envs
+
+    @property
+    def rollout_size(self) -> int:
+        """Environment steps of one update, over all ranks."""
+        return self.n_envs * self.n_steps
+
+    def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
+        """Environments, batch and rate, and who holds how much of them."""
+        updates = self.total_timesteps // self.rollout_size
+        accumulated = f" in {self.grad_accum} parts" if self.grad_accum > 1 else ""
+        return [
+            ("environments", f"{shared(self.n_envs)} x {self.n_steps} steps = {self.rollout_size:,} an update, {updates:,} updates"),
+            (
+                "batch",
+                f"{shared(self.batch_size)}{accumulated}, {self.n_epochs} epochs, "
+                f"learning rate {self.learning_rate:g} {self.lr_schedule}",
+            ),
+        ]
+
+    def validate(self) -> None:
+        """See that environments fill the lanes evenly, and batches the lanes, their parts and the experience."""
+        super().validate()
+        self._validate_environments()
+        self._validate_batch()
+        if self.total_timesteps < self.rollout_size:
+            raise UserError(
+                f"total_timesteps {self.total_timesteps} is less than one update's n_envs x n_steps = "
+                f"{self.n_envs} x {self.n_steps} = {self.rollout_size}; raise it, or lower --n-envs or --n-steps"
+            )
+
+    def _validate_environments(self) -> None:
+        lanes = self.effective_lanes
+        if self.n_envs % lanes == 0:
+            return
+        # With automatic lanes, 1, 2 and 4 environments are lanes of their own.
+        few = [1, 2, 4] if not self.lanes else []
+        below = max([count for count in few if count < self.n_envs] + [self.n_envs // lanes * lanes])
+        above = min([count for count in few if count > self.n_envs] + [-(-self.n_envs // lanes) * lanes])
+        common = math.gcd(self.n_envs, self.batch_size // self.grad_accum)
+        instead = max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
+        raise UserError(
+            f"n_envs {self.n_envs} is no multiple of the run's {lanes} lanes; "
+            f"nearest: {' or '.join(str(count) for count in (below, above) if count)}; or set --lanes {instead}"
+        )
+
+    def _validate_batch(self) -> None:
+        lanes, size = self.effective_lanes, self.rollout_size
+        unit = lanes * self.grad_accum
+        if size % self.batch_size == 0 and self.batch_size % unit == 0:
+            return
+        fitting = batch_sizes(size, unit)
+        smaller = max((batch for batch in fitting if batch < self.batch_size), default=None)
+        larger = min((batch for batch in fitting if batch > self.batch_size), default=None)
+        near = " or ".join(str(batch) for batch in (smaller, larger) if batch) or "none; lower --grad-accum"
+        raise UserError(
+            f"batch_size {self.batch_size} must divide n_envs x n_steps = {self.n_envs} x {self.n_steps} = {size} "
+            f"and be a multiple of lanes x grad_accum = {lanes} x {self.grad_accum} = {unit}; nearest: {near}"
+        )
+
+
+def batch_sizes(rollout_size: int, unit: int) -> list[int]:
+    """List every size of batch that divides the experience of an update and is a multiple of `unit`, smallest first."""
+    if rollout_size % unit:
+        return []
+    parts = rollout_size // unit
+    low = [count for count in range(1, math.isqrt(parts) + 1) if parts % count == 0]
+    return [unit * count for count in sorted({*low, *(parts // count for count in low)})]

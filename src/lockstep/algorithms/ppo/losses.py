@@ -1,0 +1,104 @@
+"""The losses that PPO optimises, each a module whose forward is what the replicas watch. B: samples of a micro-batch."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.parts import distributions
+
+
+@dataclass
+class Minibatch:
+    """Some samples of a roll-out: read inside the loss, so that picking them is part of a recorded graph."""
+
+    rollout: dict[str, Tensor]
+    """The learning columns of a cohort's roll-out, T and E as one axis."""
+    index: Tensor
+    """(B,) which samples."""
+    moments: Tensor
+    """(2,) mean and deviation of the advantage over the whole world's minibatch."""
+    share: float
+    """1 / samples of the world's minibatch: what makes sums of cohorts global means."""
+
+    def read(self, column: str) -> Tensor:
+        """One column of the chosen samples."""
+        return self.rollout[column].index_select(0, self.index)
+
+
+class PPOLoss(nn.Module):
+    """Clipped surrogate, value error and entropy."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        clip_range: float,
+        clip_range_vf: float | None,
+        ent_coef: float,
+        vf_coef: float,
+        normalize_advantage: bool,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self._clip = clip_range
+        self._value_clip = clip_range_vf
+        self._entropy_weight = ent_coef
+        self._value_weight = vf_coef
+        self._normalises = normalize_advantage
+
+    def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The cohort's share of the global loss, and its shares of what is worth watching."""
+        logits, value = self.network(batch.read("observation"))
+        log_probabilities = distributions.log_softmax(logits)
+        log_ratio = distributions.chosen(log_probabilities, batch.read("action")) - batch.read("log_probability")
+        ratio = log_ratio.exp()
+        advantage = batch.read("advantage")
+        if self._normalises:
+            advantage = (advantage - batch.moments[0]) / (batch.moments[1] + 1e-8)
+        policy = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - self._clip, 1 + self._clip))
+        error = self._value_error(value, batch)
+        entropy = distributions.entropy(log_probabilities)
+        share = batch.share
+        policy_loss, value_loss, mean_entropy = policy.sum() * share, 0.5 * error.sum() * share, entropy.sum() * share
+        loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * mean_entropy
+        with torch.no_grad():
+            metrics = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": mean_entropy,
+                "approx_kl": ((ratio - 1) - log_ratio).sum() * share,
+                "clip_fraction": ((ratio - 1).abs() > self._clip).float().sum() * share,
+            }
+        return loss, {name: value.detach() for name, value in metrics.items()}
+
+    def _value_error(self, value: Tensor, batch: Minibatch) -> Tensor:
+        target = batch.read("target")
+        error = (value - target).square()
+        if self._value_clip is None:
+            return error
+        old = batch.read("value")
+        clipped = old + (value - old).clamp(-self._value_clip, self._value_clip)
+        return torch.maximum(error, (clipped - target).square())
+
+
+class CloningLoss(nn.Module):
+    """Behaviour cloning: the log-likelihood of a teacher's actions, and the value of following it."""
+
+    def __init__(self, network: nn.Module, vf_coef: float) -> None:
+        super().__init__()
+        self.network = network
+        self._value_weight = vf_coef
+
+    def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The cohort's share of the global loss and its metrics."""
+        logits, value = self.network(batch.read("observation"))
+        log_probabilities = distributions.log_softmax(logits)
+        action = batch.read("action")
+        cloning_loss = -distributions.chosen(log_probabilities, action).sum() * batch.share
+        value_loss = 0.5 * (value - batch.read("target")).square().sum() * batch.share
+        metrics = {
+            "cloning_loss": cloning_loss,
+            "cloning_accuracy": (logits.argmax(-1) == action).float().sum() * batch.share,
+            "value_loss": value_loss,
+        }
+        return cloning_loss + self._value_weight * value_loss, {k: v.detach() for k, v in metrics.items()}

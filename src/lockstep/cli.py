@@ -1,0 +1,68 @@
+"""The command `lockstep`: finds the verb, and turns every error into one line and an exit code."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from lockstep.core.config_fields import nearest
+from lockstep.core.distributed.environment import launched_rank
+from lockstep.core.errors import LockstepError, UserError
+from lockstep.verbs.words import HelpWanted
+
+# verb: (module under lockstep.verbs, function, what it does)
+VERBS = {
+    "train": ("train", "train", "train a workload, on any number of ranks"),
+    "resume": ("train", "resume", "go on with a run, on the same or another number of ranks"),
+    "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
+    "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
+    "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
+    "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
+    "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
+    "export": ("export", "export", "write a trained model for other programs"),
+    "list": ("listing", "list_workloads", "workloads and their presets"),
+    "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except HelpWanted as wish:
+        print(wish)
+        return 0
+    except LockstepError as error:
+        # What the user got wrong, all ranks notice alike: one of them says it.
+        if launched_rank() == 0 or not isinstance(error, UserError):
+            print(f"lockstep: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("lockstep: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        from lockstep import __version__
+
+        print(f"lockstep {__version__}")
+        return 0
+    verb, *rest = words
+    if verb not in VERBS:
+        near = nearest(verb, list(VERBS))
+        hint = f"the nearest is {near}; " if near else ""
+        raise UserError(f"'{verb}': unknown verb; {hint}known: {', '.join(VERBS)}")
+    module, function, _ = VERBS[verb]
+    return getattr(importlib.import_module(f"lockstep.verbs.{module}"), function)(rest)
+
+
+def _overview() -> str:
+    lines = ["lockstep: train one model on any number of devices, with the same result", "", "verbs:"]
+    lines += [f"  {verb:8} {what}" for verb, (_, _, what) in VERBS.items()]
+    return "\n".join([*lines, "", "lockstep VERB --help says more; start with: lockstep train snake --preset small"])

@@ -1,0 +1,131 @@
+"""The configuration that every run has, checked when it is made: a wrong one cannot exist.
+
+A workload's configuration is a subclass. The line under each field is its --help, its type and marks (`Range`, `Alias`,
+`Spelling`) are what is allowed. Nothing here needs torch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from lockstep.core.config_fields import Alias, Count, OffOrCount, Pattern, Range, Spelling, Steps, settings_of
+from lockstep.core.config_values import check, shown
+from lockstep.core.errors import UserError
+
+DEFAULT_LANES = 8
+RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
+_RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
+
+
+def automatic_lanes(units: int) -> int:
+    """Count the lanes for so many units (0 = no limit): 8, or one for each unit where those are 1, 2 or 4."""
+    return units if 0 < units < DEFAULT_LANES and DEFAULT_LANES % units == 0 else DEFAULT_LANES
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How to run: the same for every workload."""
+
+    sync: Literal["fast", "exact"] = "fast"
+    """How ranks are kept equal: fast (up to rounding) or exact (the same bits for any number of ranks)."""
+    lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
+    """Units of data-parallel work, over all ranks; 0 = 8, or as many as environments where 1, 2 or 4."""
+    seed: OffOrCount = 42
+    """Where every random number of the run starts from."""
+    run_name: Annotated[str, Pattern(f"({RUN_NAME})?", _RUN_NAME_WORDS)] = ""
+    """Name of the run's folder; empty = workload and time."""
+    runs_dir: Annotated[str, Pattern(".+", "the path of a folder"), Alias("logdir")] = "runs"
+    """Folder that holds the runs."""
+    max_updates: Steps = 0
+    """Stop after this many updates; 0 = no limit."""
+    max_hours: Annotated[float, Range(at_least=0)] = 0.0
+    """Stop after this many hours; 0 = no limit."""
+    checkpoint_every: Annotated[Steps, Alias("save_freq")] = 50_000
+    """Steps over all ranks between checkpoints; 0 = only at the end."""
+    keep: Count = 3
+    """How many checkpoints to keep, besides the best."""
+    eval_every: Annotated[Steps, Alias("eval_freq")] = 10_000
+    """Steps over all ranks between evaluations; 0 = never."""
+    eval_episodes: Annotated[int, Range(at_least=1, at_most=1_000_000)] = 10
+    """Episodes of an evaluation, over all ranks."""
+    log_every: Annotated[Count, Alias("log_freq")] = 1
+    """Updates between log points."""
+    check_every: OffOrCount = 50
+    """Updates between comparisons of the weights' hash over all ranks; 0 = only at checkpoints."""
+    precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], Spelling("amp", "bf16")] = "auto"
+    """Arithmetic of the networks; auto = bf16 on a GPU that has it, else fp32."""
+    compile: Literal["auto", "none", "default"] = "auto"
+    """Whether torch.compile is used: auto = on a GPU with sync fast, none = never, default = always."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to train; auto = the GPUs that are visible, else the CPU."""
+    threads: Annotated[int, Range(at_least=0, at_most=1024)] = 0
+    """CPU threads of each rank; 0 = this machine's cores shared among its ranks in fast, 1 in exact."""
+    timeout: Annotated[float, Range(above=0, at_most=604_800)] = 600.0
+    """Seconds a rank waits for the others."""
+    nonfinite: Literal["skip", "stop"] = "skip"
+    """What all ranks do when a gradient is not finite: skip the update or stop the run."""
+    scaling: Literal["strong", "weak"] = "strong"
+    """strong = sizes are over all ranks; weak = sizes are per rank and grow with the number of ranks."""
+    lr_scaling: Literal["none", "sqrt", "linear"] = "none"
+    """With weak scaling, how the learning rate grows with the number of ranks."""
+    lr_warmup: Steps = 0
+    """Steps over all ranks during which the learning rate rises from 0."""
+    wandb: bool = False
+    """Also log to Weights & Biases."""
+    wandb_project: str = "lockstep"
+    """Project to log to with --wandb."""
+
+    per_rank_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that weak scaling multiplies by the number of ranks."""
+    learning_rate_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that lr_scaling multiplies."""
+    only_values: ClassVar[Mapping[str, str]] = {}
+    """Keys of other programs' files to which there is one answer here: this value is accepted, any other refused."""
+
+    def __post_init__(self) -> None:
+        for setting in settings_of(type(self)).values():
+            value = getattr(self, setting.name)
+            try:
+                object.__setattr__(self, setting.name, check(setting, value))
+            except ValueError as error:
+                problem = f"{setting.name} {shown(value)}: {error}; allowed: {setting.allowed}"
+                raise UserError(problem) from None
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise UserError where fields do not go together; subclasses add their rules and call super()."""
+        if self.lr_scaling != "none" and self.scaling == "strong":
+            raise UserError(
+                f"lr_scaling {self.lr_scaling} needs scaling weak: with scaling strong the global batch stays the same "
+                "on any number of ranks; add --scaling weak or leave --lr-scaling out"
+            )
+
+    def lane_units(self) -> int:
+        """How many units (environments) the lanes split among them; 0 = no limit."""
+        return 0
+
+    def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
+        """List the sizes worth knowing before a start as (what, how much); `shared` writes a number with each rank's part."""
+        return []
+
+    @property
+    def effective_lanes(self) -> int:
+        """The number of lanes that the run has."""
+        return self.lanes or automatic_lanes(self.lane_units())
+
+    def for_world(self, size: int) -> Self:
+        """Work out weak scaling for `size` ranks: the result is what is in force; doing so again changes nothing."""
+        assert size >= 1
+        scaled: dict[str, Any] = {}
+        if self.scaling == "weak":
+            growth = {"none": 1.0, "sqrt": size**0.5, "linear": float(size)}[self.lr_scaling]
+            scaled = {name: getattr(self, name) * size for name in self.per_rank_fields}
+            scaled |= {name: getattr(self, name) * growth for name in self.learning_rate_fields}
+        effective = replace(self, scaling="strong", lr_scaling="none", **scaled)
+        if size > effective.effective_lanes:
+            raise UserError(
+                f"ranks {size} is more than the run's {effective.effective_lanes} lanes; "
+                f"use at most {effective.effective_lanes} ranks, or start the run with --lanes {size} or more"
+            )
+        return effective

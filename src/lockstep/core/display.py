@@ -1,0 +1,124 @@
+"""What the user sees while a run goes on: one live line in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_LINES = 2.0
+
+
+class Display(Protocol):
+    """Shows progress. Only the leading rank has one that speaks."""
+
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show where the run is."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class Silent:
+    """What the other ranks have."""
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class PlainLines:
+    """For logs and pipes: a line every few seconds, and the last one always."""
+
+    def __init__(self, total_steps: int) -> None:
+        self._total = total_steps
+        self._shown = 0.0
+        self._pending = ""
+
+    def say(self, line: str) -> None:
+        """Print at once, so that a log can be followed."""
+        print(line, flush=True)
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Print if the last line is a while ago."""
+        self._pending = f"step {step:,}/{self._total:,}  {headline(metrics)}"
+        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._flush()
+
+    def close(self) -> None:
+        """Print the last line if it was held back."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            print(self._pending, flush=True)
+            self._pending, self._shown = "", time.monotonic()
+
+
+class LiveBar:
+    """For terminals: one bar that moves."""
+
+    def __init__(self, total_steps: int) -> None:
+        self._console = Console()
+        self._bar = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[headline]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._task = self._bar.add_task("", total=total_steps, headline="")
+        self._live = Live(self._bar, console=self._console, refresh_per_second=4)
+        self._live.start()
+
+    def say(self, line: str) -> None:
+        """Print above the bar."""
+        self._console.print(line, highlight=False, markup=False)
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=step, headline=headline(metrics))
+
+    def close(self) -> None:
+        """Leave the last state of the bar on the screen."""
+        self._live.stop()
+
+
+def headline(metrics: Mapping[str, float]) -> str:
+    """Speed, score and loss in a few words."""
+    words = []
+    if "time/global_fps" in metrics:
+        words.append(f"{metrics['time/global_fps']:,.0f} steps/s")
+    for tag, word, form in _HEADLINE:
+        if metrics.get(tag) is not None:
+            words.append(f"{word} {metrics[tag]:{form}}")
+    return "  ".join(words)
+
+
+_HEADLINE = (
+    ("rollout/return_mean", "return", ".2f"),
+    ("eval/return_mean", "eval", ".2f"),
+    ("train/policy_loss", "policy", ".4f"),
+    ("train/value_loss", "value", ".4f"),
+    ("train/loss", "loss", ".4f"),
+)
+
+
+def open_display(leads: bool, total_steps: int) -> Display:
+    """The display for this rank and this output."""
+    if not leads:
+        return Silent()
+    return LiveBar(total_steps) if sys.stdout.isatty() else PlainLines(total_steps)

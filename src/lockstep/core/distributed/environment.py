@@ -1,0 +1,33 @@
+"""What the launcher told this process about its place among the ranks. Nothing here needs torch."""
+
+import os
+
+
+def launched() -> bool:
+    """Whether a launcher started this process as one rank of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def launched_rank() -> int:
+    """This process's rank; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0")) if launched() else 0
+
+
+def launched_size() -> int:
+    """The number of ranks that the launcher started; 1 without one."""
+    return int(os.environ["WORLD_SIZE"]) if launched() else 1
+
+
+def local_rank() -> int:
+    """This process's number on its machine."""
+    return int(os.environ.get("LOCAL_RANK", str(launched_rank())))
+
+
+def local_size() -> int:
+    """The number of ranks on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched_size())))
+
+
+def restart_count() -> int:
+    """How often the elastic launcher has started the ranks of this run again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -1,0 +1,121 @@
+"""How ranks ended: which of several failures is the cause, and what the user is told about it."""
+
+import json
+import re
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.core.pulse import NO_READING, Reading
+
+TAIL_LINES = 20
+
+# What a rank reports when another one has gone: with gloo, with NCCL, and in our own barrier.
+_FOLLOW_ON = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
+    r"remote process exited|ncclRemoteError|NCCL communicator was aborted|not all ranks arrived|"
+    r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure"
+)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one rank ended."""
+
+    rank: int
+    code: int
+    """Exit code; negative for a signal."""
+    told: str = ""
+    """Its traceback, or the end of what it wrote to stderr."""
+    raised_at: float | None = None
+    """When its exception was raised, in seconds since the epoch; None where it left no traceback."""
+    reading: Reading = NO_READING
+    """Where it was."""
+    ended_by_launcher: bool = False
+    silent: bool = False
+    """Whether the launcher ended it because it no longer answered."""
+    noticed_at: float = field(default_factory=time.time)
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal from outside ended it; an abort may be its own answer to a peer's death."""
+        return self.silent or (self.code < 0 and self.code != -signal.SIGABRT and not self.ended_by_launcher)
+
+    @property
+    def follows(self) -> bool:
+        """Whether it ended because another rank had."""
+        return self.ended_by_launcher or bool(_FOLLOW_ON.search(self.told))
+
+    @property
+    def when(self) -> float:
+        """As near to its failure as is known."""
+        return self.raised_at or self.noticed_at
+
+    def summary(self) -> str:
+        """What happened to it, and where or when."""
+        place = self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
+        return f"rank {self.rank} {self._what_happened()} at {place}"
+
+    def _what_happened(self) -> str:
+        if self.silent:
+            return "no longer answered"
+        if self.code < 0:
+            return f"was killed by {signal_name(-self.code)}"
+        if self.code == 0:
+            return "left before the others, with exit code 0,"
+        return f"ended with exit code {self.code}"
+
+    def last_lines(self) -> list[str]:
+        """The end of what it told, indented."""
+        return [f"  {line}" for line in self.told.splitlines()[-TAIL_LINES:]]
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def cause(exits: Sequence[Exit]) -> Exit:
+    """The exit that explains the others; at least one of them is a failure."""
+    failures = sorted((e for e in exits if e.code), key=lambda e: e.when)
+    # A kill from outside needs no other reason; then whoever failed first without pointing at a peer. Where all point
+    # at a peer, a rank that left quietly is it.
+    for candidates in (
+        [e for e in failures if e.killed],
+        [e for e in failures if not e.follows],
+        [e for e in exits if not e.code],
+        [e for e in failures if not e.ended_by_launcher],
+    ):
+        if candidates:
+            return candidates[0]
+    return failures[0]
+
+
+def report(exits: Sequence[Exit], found: Exit) -> list[str]:
+    """The cause with the end of what that rank told, then one line for all others."""
+    others = [str(e.rank) for e in exits if e is not found and e.code and not e.ended_by_launcher]
+    folded = [f"rank(s) {', '.join(others)} ended because of it"] if others else []
+    return [found.summary(), *found.last_lines(), *folded]
+
+
+def last_words(error_file: Path, log: Path | None) -> tuple[str, float | None]:
+    """A rank's traceback and when it was raised; without one, the end of its log."""
+    try:
+        extra = json.loads(error_file.read_text())["message"]["extraInfo"]
+        return extra["py_callstack"].rstrip(), float(extra.get("time", extra["timestamp"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return (_tail(log) if log is not None else ""), None
+
+
+def _tail(log: Path, size: int = 16_384) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - size))
+            return file.read().decode(errors="replace").rstrip()
+    except OSError:
+        return ""

@@ -1,0 +1,213 @@
+"""Live ranks for verify, bench and tests: started once, then given one function after another."""
+
+import inspect
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from lockstep.core import launch, pulse
+from lockstep.core.distributed.failures import TAIL_LINES, Exit
+from lockstep.core.distributed.store import host_store, loopback_listener
+from lockstep.core.errors import LockstepError
+
+IN_STEP = "lockstep.core.distributed.pool_rank:in_step"
+
+# Once a function has raised on one rank, the others have this long to come to rest as well.
+_GRACE = 3.0
+# What a launcher may have told the parent is not true of the ranks of a pool.
+_PARENTS_OWN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+
+Answer = dict[str, Any]
+
+
+class RankError(LockstepError):
+    """A function raised on a rank of a pool; the rank's traceback is the error's note."""
+
+    def __init__(self, rank: int, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"rank {rank}: {kind}: {message}")
+        self.rank, self.kind, self.message, self.trace = rank, kind, message, trace
+        self.add_note(trace)
+
+
+class RankPool:
+    """Processes that form one world and run functions of the form f(world, ...), until closed.
+
+    Arguments and results travel as JSON, and the function by its name, so it must stand at the top of a module or file.
+    A rank that dies or does not answer in time costs the run it was needed for; the next run starts new ranks.
+    """
+
+    def __init__(self, size: int, device: str = "cpu", threads: int = 1) -> None:
+        self.size = size
+        self._device, self._threads = device, threads
+        self._store: dist.TCPStore | None = None
+        self._members: list[_Member] = []
+        self._answers: queue.Queue[tuple[int, Answer | None]] = queue.Queue()
+
+    def run(
+        self,
+        function: str | Callable[..., Any],
+        *args: Any,
+        ranks: int | None = None,
+        timeout: float = 120.0,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Call `function(world, *args, **kwargs)` on the first `ranks` ranks; returns their results in rank order.
+
+        function: "package.module:name", or a function that stands at the top of a module or file.
+        """
+        count = self.size if ranks is None else ranks
+        assert 1 <= count <= self.size, f"{count} ranks of a pool of {self.size}"
+        if any(member.process.poll() is not None for member in self._members):
+            self.close()
+        self._start()
+        answers = self._ask(address(function), args, kwargs, count, timeout)
+        errors = [answer for answer in answers.values() if "kind" in answer]
+        if errors:
+            self._recover(answers, count)
+            # The one that raised first is the cause; the others lost their peer.
+            first = min(errors, key=lambda error: error["time"])
+            raise RankError(first["rank"], first["kind"], first["message"], first["trace"])
+        return [answers[rank]["result"] for rank in range(count)]
+
+    def close(self) -> None:
+        """End all processes; nothing is left behind."""
+        for member in self._members:
+            member.end()
+        self._members = []
+        self._store = None
+
+    def __enter__(self) -> "RankPool":
+        """Start the ranks."""
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the ranks."""
+        self.close()
+
+    def _start(self, timeout: float = 180.0) -> None:
+        if self._members:
+            return
+        self._answers = queue.Queue()
+        self._store = store = host_store(loopback_listener(), timeout)
+        setup = [str(os.getpid()), str(self.size), self._device, str(self._threads), str(store.port)]
+        environment = self._environment()
+        self._members = [_Member(rank, setup, environment, self._answers) for rank in range(self.size)]
+        errors = [answer for answer in self._collect(timeout).values() if "kind" in answer]
+        if errors:
+            self.close()
+            raise RankError(errors[0]["rank"], errors[0]["kind"], errors[0]["message"], errors[0]["trace"])
+
+    def _environment(self) -> dict[str, str]:
+        dropped = (*_PARENTS_OWN, launch.LAUNCHER_VARIABLE, launch.ERROR_FILE_VARIABLE, pulse.VARIABLE)
+        environment = {name: value for name, value in os.environ.items() if name not in dropped}
+        environment |= {"LOCAL_WORLD_SIZE": str(self.size), "OMP_NUM_THREADS": str(self._threads)}
+        if Path("/sys/class/net/lo").exists():
+            environment["GLOO_SOCKET_IFNAME"] = "lo"
+        return environment
+
+    def _ask(self, function: dict[str, str], args: Any, kwargs: Any, count: int, timeout: float) -> dict[int, Answer]:
+        order = json.dumps({"function": function, "args": args, "kwargs": kwargs, "ranks": count})
+        for member in self._members:
+            member.send(order)
+        return self._collect(timeout)
+
+    def _collect(self, timeout: float) -> dict[int, Answer]:
+        """The answer of every rank; after an error, of those that came to rest in time."""
+        answers: dict[int, Answer] = {}
+        deadline = time.monotonic() + timeout
+        raised = False
+        while len(answers) < self.size:
+            try:
+                rank, answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                if raised:
+                    break
+                self.close()
+                missing = ", ".join(str(rank) for rank in range(self.size) if rank not in answers)
+                raise TimeoutError(f"no answer from rank(s) {missing} within {timeout:g} s; ended them") from None
+            answers[rank] = self._members[rank].obituary() if answer is None else answer
+            if "kind" in answers[rank] and not raised:
+                raised = True
+                deadline = min(deadline, time.monotonic() + _GRACE)
+        return answers
+
+    def _recover(self, answers: dict[int, Answer], count: int) -> None:
+        """Keep the ranks if they are still in step with each other; else the next run starts new ones."""
+        alive = all(member.process.poll() is None for member in self._members)
+        if len(answers) == self.size and alive:
+            checks = self._ask(address(IN_STEP), (), {}, count, 10 * _GRACE)
+            if len(checks) == self.size and not any("kind" in check for check in checks.values()):
+                return
+        self.close()
+
+
+class _Member:
+    """One process of a pool, as its parent sees it."""
+
+    def __init__(self, rank: int, setup: list[str], environment: dict[str, str], answers: queue.Queue) -> None:
+        self.rank = rank
+        # Kept open and without a name: it vanishes with the process.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        command = [sys.executable, "-m", "lockstep.core.distributed.pool_rank", str(rank), *setup]
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
+        )
+        threading.Thread(target=self._listen, args=(answers,), name=f"pool-{rank}", daemon=True).start()
+
+    def _listen(self, answers: queue.Queue) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            answers.put((self.rank, json.loads(line)))
+        answers.put((self.rank, None))
+
+    def send(self, order: str) -> None:
+        """Give the rank an order; one that has just died is noticed by its missing answer."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(order.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return
+
+    def obituary(self) -> Answer:
+        """What is known of a rank that died."""
+        code = self.process.wait()
+        self._log.seek(0)
+        trace = "\n".join(self._log.read().decode(errors="replace").splitlines()[-TAIL_LINES:])
+        message = Exit(self.rank, code).summary()
+        return {"rank": self.rank, "kind": "RankDied", "message": message, "trace": trace, "time": time.time()}
+
+    def end(self) -> None:
+        """End the process, at once."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self._log):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+
+def address(function: str | Callable[..., Any]) -> dict[str, str]:
+    """Where a rank finds a function: by module within this package, by file elsewhere."""
+    if isinstance(function, str):
+        module, _, name = function.partition(":")
+        return {"module": module, "name": name}
+    name = function.__qualname__
+    if not name.isidentifier():
+        raise ValueError(f"{name}: ranks find a function by its name, so it must stand at the top of its file")
+    if function.__module__.partition(".")[0] == "lockstep":
+        return {"module": function.__module__, "name": name}
+    return {"file": str(Path(inspect.getfile(function)).resolve()), "name": name}

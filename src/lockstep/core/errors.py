@@ -1,0 +1,31 @@
+"""What can go wrong, as exit codes: each error is one line that says what, where, what is allowed and what to do."""
+
+
+class LockstepError(Exception):
+    """An error shown to the user as one line; `exit_code` is what the command ends with."""
+
+    exit_code = 3
+
+
+class UserError(LockstepError):
+    """The user's input is wrong; nothing was started."""
+
+    exit_code = 2
+
+
+class RunFailed(LockstepError):
+    """The run itself failed."""
+
+    exit_code = 3
+
+
+class NoValidCheckpoint(LockstepError):
+    """A checkpoint is needed and none verifies."""
+
+    exit_code = 4
+
+
+class StoppedOnRequest(LockstepError):
+    """SIGTERM or SIGUSR1 asked the run to stop; it saved first, and the same command goes on."""
+
+    exit_code = 75

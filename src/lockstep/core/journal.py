@@ -1,0 +1,76 @@
+"""What a run says about itself: reports of all ranks, gathered and written once."""
+
+import json
+import time
+from pathlib import Path
+
+from lockstep.core.disk import write_durably
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Evaluation
+from lockstep.core.metrics import MetricsLog, Stat, Stats, merge, reduce
+from lockstep.core.monitor import Telemetry
+
+
+class Journal:
+    """Collects reports between log points; at a log point all ranks' reports become one line of metrics."""
+
+    def __init__(self, directory: Path, world: World, log: MetricsLog | None, telemetry: Telemetry | None) -> None:
+        self._directory, self._world, self._log, self._telemetry = directory, world, log, telemetry
+        self._reports: list[Stats] = []
+        self._timings: dict[str, float] = {}
+        self._evaluation: dict[str, float] = {}
+        self._last_step: int | None = None
+        self._last_time = time.monotonic()
+
+    def start(self, step: int) -> None:
+        """Steps and seconds count from here."""
+        self._last_step, self._last_time = step, time.monotonic()
+
+    def note(self, reports: list[Stats], timings: dict[str, float]) -> None:
+        """Keep one update's reports, one per cohort."""
+        merged = zip(self._reports or [{} for _ in reports], reports, strict=True)
+        self._reports = [merge([old, new]) for old, new in merged]
+        for part, seconds in timings.items():
+            self._timings[part] = self._timings.get(part, 0.0) + seconds
+
+    def note_evaluation(self, evaluation: Evaluation) -> None:
+        """Keep an evaluation for the next log point, and in full in evaluation.json."""
+        summary = evaluation.summary()
+        numbers = {name: value for name, value in summary.items() if name.endswith("_mean")}
+        self._evaluation = {f"eval/{name}": value for name, value in numbers.items()}
+        if self._world.leads:
+            write_durably(self._directory / "evaluation.json", json.dumps(summary, indent=1).encode())
+
+    def write(self, step: int) -> dict[str, float]:
+        """One log point over the world. Called by every rank; every rank gets the metrics."""
+        world = self._world
+        elapsed = max(time.monotonic() - self._last_time, 1e-9)
+        done = step - (self._last_step or 0)
+        reduced = reduce(self._reports, world)
+        metrics = {tag: stat.mean for tag, stat in reduced.items() if stat.count}
+        if "rollout/return_mean" in reduced:
+            metrics["rollout/episodes"] = reduced["rollout/return_mean"].count
+        busy = sum(self._timings.values())
+        mine = {"busy": busy, "parts": self._timings, "share": len(world.lanes.mine) / world.lanes.total}
+        everyone = world.gather_json(mine)
+        metrics["time/global_fps"] = done / elapsed
+        for rank, other in enumerate(everyone):
+            metrics[f"time/fps_rank{rank}"] = done * other["share"] / max(other["busy"], 1e-9)
+        for part in sorted({part for other in everyone for part in other["parts"]}):
+            spent = sum(other["parts"].get(part, 0.0) for other in everyone)
+            metrics[f"time/split_{part}"] = spent / (elapsed * world.size)
+        metrics |= self._evaluation
+        if self._telemetry is not None:
+            metrics |= self._telemetry.latest()
+        if self._log is not None:
+            self._log.write(step, metrics)
+        self._reports, self._timings, self._evaluation = [], {}, {}
+        self.start(step)
+        return metrics
+
+    def close(self) -> None:
+        """Flush and close what this rank writes."""
+        if self._telemetry is not None:
+            self._telemetry.stop()
+        if self._log is not None:
+            self._log.close()

@@ -1,0 +1,98 @@
+"""Starting ranks: how many, with how many threads, and what each of them does first. Needs no torch to be imported."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from lockstep.core import pulse
+from lockstep.core.errors import UserError
+
+LAUNCHER_VARIABLE = "LOCKSTEP_LAUNCHER"
+"""The environment variable that holds the launcher's process id."""
+ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
+"""Where PyTorch's launchers, ours included, look for the traceback of a rank."""
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def visible_gpus() -> int:
+    """The NVIDIA GPUs that this process may use; honours CUDA_VISIBLE_DEVICES."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def decide_ranks(gpus: int | None, ranks: int | None) -> int:
+    """The number of ranks to start: --gpus N, or --ranks N, or one per visible GPU, or one."""
+    if gpus is not None and ranks is not None:
+        raise UserError(f"--gpus {gpus} and --ranks {ranks}: give one of them; --gpus N starts one rank for each GPU")
+    if ranks is not None:
+        if ranks < 1:
+            raise UserError(f"--ranks {ranks}: at least 1 rank is needed")
+        return ranks
+    visible = visible_gpus()
+    if gpus is None:
+        return max(1, visible)
+    if gpus < 1:
+        raise UserError(f"--gpus {gpus}: at least 1 is needed; use --ranks N for N processes on the CPU")
+    if not visible:
+        raise UserError(f"--gpus {gpus}: this machine has no GPU; use --ranks {gpus} for as many processes on the CPU")
+    if gpus > visible:
+        raise UserError(f"--gpus {gpus}: {visible} GPU(s) are visible; use --gpus {visible} or CUDA_VISIBLE_DEVICES")
+    return gpus
+
+
+def threads_per_rank(ranks: int, wanted: int | None = None) -> int:
+    """Threads of each rank: what the user set, else what the run wants, else the cores shared out."""
+    fixed = os.environ.get("OMP_NUM_THREADS", "")
+    if fixed.isdecimal() and int(fixed):
+        return int(fixed)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted or max(1, cores // ranks)
+
+
+def launch(argv: Sequence[str], ranks: int, *, threads: int | None = None, max_restarts: int = 3) -> int:
+    """Run `lockstep ARGV` on several ranks of this machine, restarting after a crash; returns the exit code."""
+    from lockstep.core.distributed.agent import run_ranks
+
+    command = [sys.executable, "-m", "lockstep", *argv]
+    return run_ranks(command, ranks, threads=threads_per_rank(ranks, threads), max_restarts=max_restarts)
+
+
+def enter_rank() -> None:
+    """What a launched rank does before anything else: it dies with its launcher, beats, and leaves its traceback."""
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    die_with_parent(int(launcher) if launcher else None)
+    if pulse.VARIABLE in os.environ:
+        pulse.keep_beating(pulse.Pulse.of_this_rank())
+    sys.excepthook = _leave_traceback
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when its parent ends, so that no rank outlives its launcher (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    # A parent that died before the line above sends no signal.
+    if parent is not None and os.getppid() != parent:
+        os._exit(3)
+
+
+def _leave_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Write an uncaught exception where the launcher looks; it shows the first one of all ranks, once."""
+    if issubclass(kind, KeyboardInterrupt):
+        os._exit(130)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    if path:
+        now = time.time()
+        lines = "".join(traceback.format_exception(kind, error, trace))
+        extra = {"py_callstack": lines, "timestamp": str(int(now)), "time": now}
+        Path(path).write_text(json.dumps({"message": {"message": f"{kind.__name__}: {error}", "extraInfo": extra}}))
+    if not path or LAUNCHER_VARIABLE not in os.environ:
+        sys.__excepthook__(kind, error, trace)

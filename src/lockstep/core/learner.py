@@ -1,0 +1,73 @@
+"""The contract between the loop, which owns *when*, and a learner, which owns *what*."""
+
+from dataclasses import dataclass, field
+from statistics import fmean, median, pstdev
+from typing import Any, Protocol
+
+from torch import nn
+
+from lockstep.core.checkpoint import Snapshot
+from lockstep.core.metrics import Stats
+
+
+@dataclass
+class Evaluation:
+    """Returns and lengths of whole episodes, in episode order."""
+
+    returns: list[float]
+    lengths: list[int]
+    seed: int
+    extra: dict[str, list[float]] = field(default_factory=dict)
+    """What the environment says about each episode."""
+
+    def score(self) -> float:
+        """The mean return: what `best` is chosen by."""
+        return fmean(self.returns)
+
+    def summary(self) -> dict[str, Any]:
+        """The content of evaluation.json."""
+        columns = {"return": self.returns, "length": [float(length) for length in self.lengths], **self.extra}
+        numbers = {f"{name}_{label}": value for name, column in columns.items() for label, value in _describe(column)}
+        lists = {"episode_returns": self.returns, "episode_lengths": self.lengths}
+        return {"episodes": len(self.returns), "seed": self.seed, **numbers, **lists}
+
+
+def _describe(column: list[float]) -> list[tuple[str, float]]:
+    return [
+        ("mean", fmean(column)),
+        ("deviation", pstdev(column)),
+        ("min", min(column)),
+        ("max", max(column)),
+        ("median", median(column)),
+    ]
+
+
+class Learner(Protocol):
+    """An algorithm bound to a workload. Every method is called by every rank."""
+
+    model: nn.Module
+    """The weights that a run is about, equal on all ranks."""
+    updates: int
+    """Updates done."""
+    steps: int
+    """Environment steps, or samples, seen over all ranks."""
+    total_steps: int
+    """Steps after which the run is complete."""
+
+    def step(self) -> list[Stats]:
+        """One update; returns what each cohort of this rank has to report."""
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """How good the model is now."""
+
+    def done(self) -> bool:
+        """Whether the run is complete."""
+
+    def state(self) -> Snapshot:
+        """Everything needed to go on: the world's part on every rank, the lanes of this rank."""
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Take up a state from `state`, saved by any number of ranks."""
+
+    def timings(self) -> dict[str, float]:
+        """Seconds of this rank since the last call, by part: environment, acting, learning, ..."""

@@ -1,0 +1,87 @@
+"""The loop: it owns *when* (step, compare, log, evaluate, save, stop); the learner owns *what*."""
+
+import time
+from typing import Protocol
+
+from lockstep.core import checkpoint
+from lockstep.core.config import RunConfig
+from lockstep.core.display import Display
+from lockstep.core.distributed.world import World
+from lockstep.core.journal import Journal
+from lockstep.core.learner import Learner
+from lockstep.core.random import derive_seed
+from lockstep.core.stop_request import StopRequest, leave
+
+
+class Keeper(Protocol):
+    """Where the loop puts what must outlive it."""
+
+    def save(self, notes: dict[str, float]) -> None:
+        """Write a checkpoint. Called by every rank."""
+
+    def keep_weights(self, name: str, score: float) -> None:
+        """Keep the weights alone under a name. Called by every rank."""
+
+
+class Loop:
+    """One run from wherever the learner stands to its end."""
+
+    def __init__(
+        self, learner: Learner, world: World, config: RunConfig, journal: Journal, keeper: Keeper, display: Display
+    ) -> None:
+        self._learner, self._world, self._config = learner, world, config
+        self._journal, self._keeper, self._display = journal, keeper, display
+        self.notes: dict[str, float] = {"best": float("-inf"), "seconds": 0.0}
+        """What the loop itself must remember over a resume."""
+
+    def run(self) -> None:
+        """Train until done; raises when the world agreed to stop early. Called by every rank."""
+        learner, config = self._learner, self._config
+        with StopRequest() as request:
+            while not self._finished():
+                if flag := self._world.agree(request.flag):
+                    self._save()
+                    leave(flag, learner.steps)
+                before, start = learner.steps, time.monotonic()
+                self._journal.note(learner.step(), learner.timings())
+                self.notes["seconds"] += time.monotonic() - start
+                if config.check_every and learner.updates % config.check_every == 0:
+                    self.compare_replicas()
+                if _crossed(before, learner.steps, config.eval_every):
+                    self.evaluate()
+                if learner.updates % config.log_every == 0:
+                    self._display.progress(learner.steps, self._journal.write(learner.steps))
+                if _crossed(before, learner.steps, config.checkpoint_every):
+                    self._save()
+        self._save()
+
+    def compare_replicas(self) -> str:
+        """Stop unless every rank holds the same weights; returns their hash. Called by every rank."""
+        fingerprint = checkpoint.weights_hash(dict(self._learner.model.state_dict()))
+        self._world.check_replicas(fingerprint, f"step {self._learner.steps:,}")
+        return fingerprint
+
+    def evaluate(self) -> None:
+        """Measure the model, and keep it if it is the best so far. Called by every rank."""
+        seed = derive_seed(self._config.seed, "evaluation") % 2**31
+        evaluation = self._learner.evaluate(self._config.eval_episodes, seed)
+        self._journal.note_evaluation(evaluation)
+        # Every rank has all episodes, so every rank decides alike.
+        if evaluation.score() > self.notes["best"]:
+            self.notes["best"] = evaluation.score()
+            self._keeper.keep_weights("best", evaluation.score())
+
+    def _finished(self) -> bool:
+        config, learner = self._config, self._learner
+        enough = learner.done() or (config.max_updates and learner.updates >= config.max_updates)
+        late = config.max_hours and self.notes["seconds"] >= config.max_hours * 3600
+        return bool(self._world.agree(int(bool(enough or late))))
+
+    def _save(self) -> None:
+        self.compare_replicas()
+        self._keeper.save(self.notes)
+
+
+def _crossed(before: int, after: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in (before, after]; never for 0."""
+    return bool(every) and after // every > before // every

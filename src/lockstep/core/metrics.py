@@ -1,0 +1,151 @@
+"""Metrics: counted per lane or rank, added over the world in one order, written once."""
+
+import errno
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from lockstep.core.disk import write_atomically
+from lockstep.core.loggers import Background, TensorBoard, WeightsAndBiases
+
+if TYPE_CHECKING:
+    from lockstep.core.distributed.world import World
+
+METRICS = "metrics.jsonl"
+_LONGEST_WAIT = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What is known of a quantity: enough for the exact mean over any number of ranks."""
+
+    sum: float = 0.0
+    count: float = 0
+    """Observations, or their weight; 0 where there was nothing to observe."""
+    minimum: float = math.inf
+    maximum: float = -math.inf
+
+    @classmethod
+    def of(cls, values: Tensor | Iterable[float]) -> "Stat":
+        """The statistics of these values; of none, the empty one."""
+        tensor = values.detach() if isinstance(values, Tensor) else torch.tensor(list(values))
+        if not tensor.numel():
+            return cls()
+        # In double precision and fetched in one go: a GPU is waited for once.
+        wide = tensor.to("cpu" if tensor.device.type == "mps" else tensor.device).double()
+        total, least, most = torch.stack([wide.sum(), wide.min(), wide.max()]).tolist()
+        return cls(total, tensor.numel(), least, most)
+
+    def merge(self, other: "Stat") -> "Stat":
+        """Both together; a NaN on either side stays visible."""
+        least = self.minimum if self.minimum <= other.minimum or math.isnan(self.minimum) else other.minimum
+        most = self.maximum if self.maximum >= other.maximum or math.isnan(self.maximum) else other.maximum
+        return Stat(self.sum + other.sum, self.count + other.count, least, most)
+
+    @property
+    def mean(self) -> float:
+        """Sum by count; NaN where nothing was observed."""
+        return self.sum / self.count if self.count else math.nan
+
+
+Stats = dict[str, Stat]
+
+
+def merge(parts: Iterable[Stats]) -> Stats:
+    """All parts together, added one by one in their order."""
+    total: Stats = {}
+    for part in parts:
+        for tag, stat in part.items():
+            total[tag] = total[tag].merge(stat) if tag in total else stat
+    return total
+
+
+def reduce(parts: list[Stats], world: "World") -> Stats:
+    """The statistics of the whole world, on every rank. Called by every rank, with [] where there is nothing.
+
+    Parts are added in rank order: where each is a lane's, the bits do not depend on which rank held which lane.
+    """
+    mine = [{tag: [s.sum, s.count, s.minimum, s.maximum] for tag, s in part.items()} for part in parts]
+    gathered = [part for rank_parts in world.gather_json(mine) for part in rank_parts]
+    return merge({tag: Stat(*numbers) for tag, numbers in part.items()} for part in gathered)
+
+
+class MetricsLog:
+    """Writes log points to metrics.jsonl, TensorBoard and W&B. Rank 0 only; no trouble in here stops the training."""
+
+    def __init__(self, directory: Path, resume_step: int | None, *, wandb_project: str | None = None) -> None:
+        """Go on after resume_step, or start anew where it is None: what was logged later is cut off."""
+        self._path = Path(directory) / METRICS
+        self._resume_step = resume_step
+        self._end: int | None = None
+        self._complained = False
+        self._append(b"")
+        self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
+        if wandb_project:
+            self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), wandb_project)))
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One log point; numbers that are not finite are written as null."""
+        now = time.time()
+        values = {tag: _finite(value) for tag, value in metrics.items()}
+        self._append((json.dumps({"step": step, "time": round(now, 3), **values}, allow_nan=False) + "\n").encode())
+        numbers = {tag: value for tag, value in values.items() if value is not None}
+        for logger in self._loggers:
+            logger.offer(step, now, numbers)
+
+    def close(self) -> None:
+        """Let the loggers finish, and wait no longer than ten seconds for all of them."""
+        deadline = time.monotonic() + _LONGEST_WAIT
+        for logger in self._loggers:
+            logger.close(deadline)
+
+    def _append(self, line: bytes) -> None:
+        """Add a line behind the last whole one; a full disk may have taken half of the one before."""
+        try:
+            if self._end is None:
+                self._end = cut(self._path, self._resume_step)
+            with self._path.open("ab", buffering=0) as file:
+                self._end = min(self._end, os.fstat(file.fileno()).st_size)
+                file.truncate(self._end)
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._end += len(line)
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            _log.warning("%s: not written (%s); training goes on", self._path, error.strerror or error)
+        self._complained = True
+
+
+def cut(path: Path, last_step: int | None) -> int:
+    """Drop the lines after last_step (all of them for None) and a torn one, in one move; returns the new size."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() and last_step is not None else []
+    kept = b"".join(line for line in lines if _step_of(line) <= (last_step or 0))
+    write_atomically(path, kept)
+    return len(kept)
+
+
+def _step_of(line: bytes) -> float:
+    """The step of a whole line; infinity for one that cannot be read, so that it is cut off."""
+    try:
+        step = json.loads(line)["step"] if line.endswith(b"\n") else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return math.inf
+    return step if isinstance(step, int) else math.inf
+
+
+def _finite(value: float) -> float | None:
+    number = value if isinstance(value, int) else float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,98 @@
+"""What the machine is doing while it trains: processor, memory and GPUs, sampled on a thread of its own."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+_GIB = float(1 << 30)
+
+
+class Telemetry:
+    """Samples this host once a second; a machine without GPU, driver or sensor just has fewer tags."""
+
+    def __init__(self, interval: float = 1.0) -> None:
+        self._interval = interval
+        self._latest: dict[str, float] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lockstep telemetry", daemon=True)
+        self._thread.start()
+
+    def latest(self) -> dict[str, float]:
+        """The newest sample by tag; empty before the first."""
+        return dict(self._latest)
+
+    def stop(self) -> None:
+        """End the sampling; may be called twice."""
+        self._stopped.set()
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        gpus = _visible_gpus()
+        psutil.cpu_percent()  # the first answer of psutil is meaningless: it measures since the call before
+        pause = min(0.1, self._interval)
+        while not self._stopped.wait(pause):
+            sample = _sample_host()
+            for index, handle in enumerate(gpus):
+                sample |= {f"system/gpu{index}_{name}": value for name, value in _sample_gpu(handle).items()}
+            self._latest = sample
+            pause = self._interval
+
+
+def _sample_host() -> dict[str, float]:
+    memory = psutil.virtual_memory()
+    return {
+        "system/cpu_percent": psutil.cpu_percent(),
+        "system/ram_percent": memory.percent,
+        "system/ram_available_gb": memory.available / _GIB,
+    }
+
+
+def _sample_gpu(handle: Any) -> dict[str, float]:
+    """What NVML can say of one GPU; some cards lack some sensors."""
+    import pynvml
+
+    sample: dict[str, float] = {}
+
+    def take(read: Callable[[], dict[str, float]]) -> None:
+        with contextlib.suppress(pynvml.NVMLError):
+            sample.update(read())
+
+    def memory() -> dict[str, float]:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return {"memory_allocated_gb": info.used / _GIB, "memory_percent": 100.0 * info.used / info.total}
+
+    take(lambda: {"util_percent": float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)})
+    take(memory)
+    take(lambda: {"temp_c": float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))})
+    take(lambda: {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0})
+    return sample
+
+
+def _visible_gpus() -> list[Any]:
+    """NVML's handles of the GPUs that CUDA sees, in CUDA's numbering; none without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no library, no driver, another version of it: all mean the same here
+        return []
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    handles = []
+    # CUDA, too, stops reading the list at the first entry that is no device.
+    with contextlib.suppress(pynvml.NVMLError):
+        for name in chosen.split(",") if chosen is not None else map(str, range(pynvml.nvmlDeviceGetCount())):
+            handles.append(_handle(name.strip()))
+    return handles
+
+
+def _handle(name: str) -> Any:
+    """A GPU by its number or its UUID, the two spellings of CUDA_VISIBLE_DEVICES."""
+    import pynvml
+
+    if name.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    return pynvml.nvmlDeviceGetHandleByUUID(name.encode())

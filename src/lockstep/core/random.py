@@ -1,0 +1,74 @@
+"""Random numbers by counter: a draw is a pure function of (seed, purpose, index, step), whoever computes it.
+
+Nothing here has a state, so there is nothing to save, to restore or to get out of step between ranks. The generator
+is Philox4x32-10 (Salmon et al., SC 2011); the counter's four words are (index, step, draw, purpose), the key is the seed.
+"""
+
+import zlib
+
+import torch
+from torch import Tensor
+
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
+    """Philox4x32-10: four 32-bit words (held in int64, broadcast together) to four random 32-bit words."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_ROUNDS):
+        # The product of two 32-bit words wraps into int64; the mask after the shift recovers its unsigned upper half.
+        even, odd = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0 = ((odd >> 32) & _MASK) ^ c1 ^ k0
+        c1 = odd & _MASK
+        c2 = ((even >> 32) & _MASK) ^ c3 ^ k1
+        c3 = even & _MASK
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3
+
+
+def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
+    """Four random 32-bit words (int64) for every element of index, step and draw broadcast together."""
+
+    def word(value: Tensor | int) -> Tensor:
+        return torch.as_tensor(value, dtype=torch.int64, device=index.device) & _MASK
+
+    shape = torch.broadcast_shapes(index.shape, word(step).shape, word(draw).shape)
+    label = torch.full((), zlib.crc32(purpose.encode()), dtype=torch.int64, device=index.device)
+    counter = (word(index).expand(shape), word(step), word(draw), label)
+    return philox(counter, (seed & _MASK, (seed >> 32) & _MASK))
+
+
+def to_unit(word: Tensor) -> Tensor:
+    """A 32-bit word as a float32 in [0, 1): its upper 24 bits, so that every value is exact and 1.0 cannot occur."""
+    return (word >> 8).to(torch.float32) * (1.0 / (1 << 24))
+
+
+def uniform(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> Tensor:
+    """Float32 in [0, 1) for every element of index, step and draw broadcast together."""
+    return to_unit(words(seed, purpose, index, step, draw)[0])
+
+
+def normal(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> Tensor:
+    """Standard normal float32 (Box-Muller) for every element of index, step and draw broadcast together."""
+    first, second, _, _ = words(seed, purpose, index, step, draw)
+    radius = torch.sqrt(-2.0 * torch.log1p(-to_unit(first)))
+    return radius * torch.cos(2.0 * torch.pi * to_unit(second))
+
+
+def permutations(seed: int, purpose: str, index: Tensor, step: Tensor | int, length: int) -> Tensor:
+    """One random order of 0..length-1 for each element of index: (len(index), length) int64."""
+    draws = torch.arange(length, device=index.device)
+    high, low, _, _ = words(seed, purpose, index[:, None], step, draws[None, :])
+    # 63 bits of key; equal keys (one chance in 10^11 for 10,000 items) keep their order because the sort is stable.
+    return torch.argsort((high << 31) | (low >> 1), dim=1, stable=True)
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """A seed of its own for a library that only takes one (network initialisation, a MuJoCo task)."""
+    index = torch.zeros((), dtype=torch.int64)
+    high, low, _, _ = words(seed, purpose, index, 0)
+    return int(high) << 31 | int(low) >> 1

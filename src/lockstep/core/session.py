@@ -1,0 +1,149 @@
+"""A session: one world working on one run, from opening its directory to its final weights."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from lockstep.core import checkpoint, shelf, weights
+from lockstep.core.config import RunConfig
+from lockstep.core.config_sources import to_yaml
+from lockstep.core.distributed.environment import local_size
+from lockstep.core.display import Display, open_display
+from lockstep.core.distributed.world import World
+from lockstep.core.errors import NoValidCheckpoint
+from lockstep.core.journal import Journal
+from lockstep.core.launch import threads_per_rank
+from lockstep.core.learner import Learner
+from lockstep.core.loop import Loop
+from lockstep.core.metrics import MetricsLog
+from lockstep.core.monitor import Telemetry
+from lockstep.core.run_directory import RunDirectory
+
+Build = Callable[[RunConfig, World], Learner]
+
+
+class Session:
+    """What a run's directory and its learner do together. Every method is called by every rank."""
+
+    def __init__(self, run: RunDirectory, workload: str, config: RunConfig, world: World, learner: Learner) -> None:
+        self._run, self._workload, self._config, self._world = run, workload, config, world
+        self.learner = learner
+        self._config_text = to_yaml(config)
+
+    def resume(self, notes: dict[str, float], say: Callable[[str], None]) -> bool:
+        """Take up the newest checkpoint that verifies, if there is one."""
+        found = self._world.from_leader(self._find(say))
+        if "error" in found:
+            raise NoValidCheckpoint(found["error"])
+        if found["path"] is None:
+            return False
+        path = Path(found["path"])
+        expect = {"workload": self._workload, "lanes": self._world.lanes.total}
+        snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
+        notes |= snapshot.state.pop("loop")
+        self.learner.load(snapshot)
+        say(f"resumed from {path.name} (update {self.learner.updates:,})")
+        return True
+
+    def _find(self, say: Callable[[str], None]) -> dict[str, str | None]:
+        """Rank 0's search; a failure travels as text, so that all ranks end alike."""
+        if not self._world.leads:
+            return {}
+        try:
+            path = shelf.newest_valid(self._run.path, say)
+        except NoValidCheckpoint as error:
+            return {"error": str(error)}
+        return {"path": str(path) if path else None}
+
+    def save(self, notes: dict[str, float]) -> None:
+        """Write a checkpoint, then let go of old ones."""
+        snapshot = self.learner.state()
+        snapshot.state["loop"] = notes
+        step = self.learner.steps
+        extra = {"updates": self.learner.updates, "sync": self._world.sync}
+        checkpoint.save(self._run.path, snapshot, world=self._world, step=step, workload=self._workload, extra=extra)
+        if self._world.leads:
+            shelf.prune(self._run.path, self._config.keep, protect=set())
+            self._run.write_status("running", step, notes["best"])
+
+    def keep_weights(self, name: str, score: float) -> None:
+        """Keep the weights alone as best/ or final/."""
+        if self._world.leads:
+            weights.save_weights(
+                self._run.path / name,
+                dict(self.learner.model.state_dict()),
+                config_text=self._config_text,
+                workload=self._workload,
+                step=self.learner.steps,
+                extra={"score": score},
+            )
+
+
+def train(run: RunDirectory, workload: str, config: RunConfig, world: World, build: Build, plan: list[str]) -> Learner:
+    """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
+    world = world.with_lanes(config.effective_lanes, config.sync)
+    fix_arithmetic(config, world)
+    with _opened(run, workload, config, world):
+        learner = build(config, world)
+        display = open_display(world.leads, learner.total_steps)
+        session = Session(run, workload, config, world, learner)
+        try:
+            for line in plan:
+                display.say(line)
+            return _conduct(session, run, config, world, learner, display)
+        finally:
+            display.close()
+
+
+def _conduct(
+    session: Session, run: RunDirectory, config: RunConfig, world: World, learner: Learner, display: Display
+) -> Learner:
+    telemetry = Telemetry() if world.leads else None
+    loop_notes: dict[str, float] = {}
+    resumed = session.resume(loop_notes, display.say)
+    log = MetricsLog(run.path, learner.steps if resumed else None) if world.leads else None
+    journal = Journal(run.path, world, log, telemetry)
+    loop = Loop(learner, world, config, journal, session, display)
+    loop.notes |= loop_notes
+    journal.start(learner.steps)
+    fingerprint = loop.compare_replicas()
+    display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
+    status = "stopped"
+    try:
+        loop.run()
+        session.keep_weights("final", loop.notes["best"])
+        status = "finished"
+        display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
+    finally:
+        journal.close()
+        if world.leads:
+            run.write_status(status, learner.steps, loop.notes["best"])
+    return learner
+
+
+@contextlib.contextmanager
+def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[None]:
+    """The run's directory, written to by this world only."""
+    if not world.leads:
+        world.barrier("run directory")
+        yield
+        return
+    with run.locked():
+        run.write_config(to_yaml(config), workload)
+        run.write_system(world)
+        world.barrier("run directory")
+        yield
+
+
+def fix_arithmetic(config: RunConfig, world: World) -> None:
+    """Settle what moves bits: threads in every mode; in exact also which kernels may be used."""
+    threads = config.threads or (1 if world.sync == "exact" else threads_per_rank(local_size()))
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
+    torch.backends.cudnn.benchmark = world.sync == "fast"
+    if world.sync == "exact":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(world.sync == "exact")

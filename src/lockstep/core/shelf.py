@@ -1,0 +1,95 @@
+"""The checkpoints of a run as they stand on disk: which verify, which is the newest, which may go.
+
+`root` is the run's directory; checkpoints lie in `root/checkpoints`, weights alone in `root/best` and `root/final`.
+"""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from lockstep.core.disk import TEMPORARY, temporary_name
+from lockstep.core.errors import NoValidCheckpoint
+from lockstep.core.manifest import inspect, step_of
+
+CHECKPOINTS = "checkpoints"
+WEIGHTS = ("final", "best")
+_TORN_STEP = re.compile(re.escape(TEMPORARY) + r"step-(\d{12})-.*")
+
+
+def newest_valid(root: Path, report: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint that verifies, every damaged or unfinished one reported; None where there is none yet."""
+    for torn in _unfinished(Path(root) / CHECKPOINTS):
+        report(f"{torn}: a write that did not end, left aside")
+    tried = []
+    for path in reversed(_steps(root)):
+        problems = inspect(path)
+        if not problems:
+            return path
+        tried.append(f"{path.name} ({_shortened(problems)})")
+        report(f"{path}: damaged, not used: {_shortened(problems)}")
+    if tried:
+        raise NoValidCheckpoint(
+            f"{Path(root) / CHECKPOINTS}: none of {len(tried)} checkpoints verifies: {', '.join(tried)}; "
+            "put back a copy of one, or start afresh under another --run-name"
+        )
+    return None
+
+
+def verify_run(root: Path) -> dict[str, list[str]]:
+    """The problems of every checkpoint of a run and of best/ and final/, by name; an empty list is a clean one."""
+    stored = _steps(root) + [path for name in WEIGHTS if (path := Path(root) / name).exists()]
+    return {path.relative_to(root).as_posix(): inspect(path) for path in stored}
+
+
+def prune(root: Path, keep: int, protect: set[Path]) -> None:
+    """Remove checkpoints beyond the newest `keep` valid ones, and what dead writes left. Rank 0 only, between saves.
+
+    Nothing goes unless the newest verifies. Older ones were hashed when they were the newest; here they are sized.
+    """
+    assert keep >= 1, "at least one checkpoint is kept"
+    newest_first = _steps(root)[::-1]
+    if not newest_first or inspect(newest_first[0]):
+        return
+    protected = {path.resolve() for path in protect}
+    kept = 0
+    for path in newest_first:
+        if kept < keep:
+            kept += not inspect(path, contents=False)
+        elif path.resolve() not in protected:
+            _remove(path)
+    _sweep(Path(root), int(newest_first[0].name.removeprefix("step-")))
+
+
+def _remove(path: Path) -> None:
+    """Renamed first, so that a removal cut short leaves no damaged checkpoint; one that cannot go costs only room."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path.rename(path.with_name(temporary_name(path.name))), ignore_errors=True)
+
+
+def _sweep(root: Path, newest: int) -> None:
+    """Unfinished writes go once a valid checkpoint as new as they stands; until then they may be all there is."""
+    for torn in _unfinished(root / CHECKPOINTS) + _unfinished(root):
+        step = _TORN_STEP.fullmatch(torn.name)
+        if step is not None and int(step[1]) > newest:
+            continue
+        if torn.is_dir() and not torn.is_symlink():
+            shutil.rmtree(torn, ignore_errors=True)
+        else:
+            torn.unlink(missing_ok=True)
+
+
+def _steps(root: Path) -> list[Path]:
+    """The run's checkpoints, oldest first."""
+    folder = Path(root) / CHECKPOINTS
+    return sorted(path for path in folder.iterdir() if step_of(path.name) is not None) if folder.is_dir() else []
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{TEMPORARY}*"))
+
+
+def _shortened(problems: list[str]) -> str:
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return "; ".join(problems[:3]) + more

@@ -1,0 +1,53 @@
+"""Requests to stop: a signal sets a flag, the world agrees on it at the next update, saves and leaves."""
+
+import os
+import signal
+from types import FrameType
+
+from lockstep.core.errors import LockstepError, StoppedOnRequest
+
+PREEMPTED = 1
+INTERRUPTED = 2
+
+
+class Interrupted(LockstepError):
+    """Ctrl-C: the run saved first, and the same command goes on."""
+
+    exit_code = 130
+
+
+class StopRequest:
+    """Listens for SIGTERM, SIGUSR1 and Ctrl-C while it is open; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.flag = 0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "StopRequest":
+        """Install the handlers."""
+        kinds = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
+        if hasattr(signal, "SIGUSR1"):
+            kinds[signal.SIGUSR1] = PREEMPTED
+        self._kinds = kinds
+        for number in kinds:
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the handlers back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        # Nothing but a flag here: a handler runs at any instruction, also in the middle of a save or a collective.
+        kind = self._kinds[signal.Signals(number)]
+        if self.flag:
+            os._exit(130 if kind == INTERRUPTED else 75)
+        self.flag = kind
+
+
+def leave(flag: int, step: int) -> None:
+    """Raise what ends a run that the world agreed to stop."""
+    if flag == INTERRUPTED:
+        raise Interrupted(f"interrupted at step {step:,}; saved: the same command goes on from there")
+    raise StoppedOnRequest(f"stopped on request at step {step:,}; saved: the same command goes on from there")

@@ -1,0 +1,112 @@
+"""Weights alone, as best/ and final/ hold them, and the reading of any stored model's tensors."""
+
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from lockstep.core import manifest as manifests
+from lockstep.core.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
+from lockstep.core.errors import NoValidCheckpoint, UserError
+from lockstep.core.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
+from lockstep.core.shelf import WEIGHTS, newest_valid
+from lockstep.core.tensor_file import decode, encode, plain_names
+
+_log = logging.getLogger(__name__)
+
+
+def save_weights(
+    directory: Path, model: Mapping[str, Tensor], *, config_text: str, workload: str, step: int, extra: dict[str, Any]
+) -> Path:
+    """Replace best/ or final/ in one move. Rank 0 only; raises CheckpointFailed, the old weights then still stand."""
+    directory = Path(directory)
+    workspace = directory.with_name(temporary_name(directory.name))
+    contents = {MODEL: encode(plain_names(model)), CONFIG: config_text.encode()}
+    records = {name: FileRecord.of(data) for name, data in contents.items()}
+    manifest = Manifest("weights", workload, step, str(torch.__version__), records, extra=extra)
+    try:
+        workspace.mkdir(parents=True)
+        for name, data in {**contents, MANIFEST: manifest.render()}.items():
+            write_durably(workspace / name, data)
+        sync_directory(workspace)
+        replace_directory(workspace, directory)
+    except OSError as error:
+        shutil.rmtree(workspace, ignore_errors=True)
+        file = Path(error.filename or directory).name
+        raise CheckpointFailed(
+            f"{directory}: not written, {file}: {error.strerror}; make room or move the run"
+        ) from error
+    for dead in directory.parent.glob(f"{TEMPORARY}{directory.name}-*"):
+        shutil.rmtree(dead, ignore_errors=True)
+    return directory
+
+
+def load_weights(path: Path) -> tuple[dict[str, Tensor], Manifest | None]:
+    """The weights at a path, verified, on the CPU, and their manifest (None for a file with none beside it).
+
+    The path is a run (final/, else best/, else the newest valid checkpoint), one of its stored directories, or a file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        directory = _stored_model(path)
+        return _load_listed(directory, read_manifest(directory), MODEL)
+    if not path.is_file():
+        raise UserError(f"{path}: no such run, checkpoint or .safetensors file (`lockstep runs` lists the runs)")
+    if path.suffix != ".safetensors":
+        raise UserError(f"{path}: only .safetensors files are read, and files of other kinds never opened")
+    if (path.parent / MANIFEST).exists():
+        manifest = read_manifest(path.parent)
+        if path.name in manifest.files:
+            return _load_listed(path.parent, manifest, path.name)
+    try:
+        return plain_names(decode(path.read_bytes())), None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _load_listed(directory: Path, manifest: Manifest, name: str) -> tuple[dict[str, Tensor], Manifest]:
+    return plain_names(read_tensors(directory, manifest, name)), manifest
+
+
+def _stored_model(path: Path) -> Path:
+    """The directory inside a run, or the path itself, whose model is meant."""
+    if (path / MANIFEST).exists():
+        return path
+    for name in WEIGHTS:
+        if (path / name).is_dir():
+            return path / name
+    newest = newest_valid(path, _log.warning)
+    if newest is None:
+        raise UserError(f"{path}: holds no weights yet (no final/, best/ or checkpoints/ with one in it)")
+    return newest
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A stored directory's manifest; UserError for another format, NoValidCheckpoint for a damaged one."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such checkpoint")
+    try:
+        return manifests.read_manifest(path)
+    except manifests.OtherFormat as other:
+        raise UserError(f"{path}: {other}; use the version that wrote it") from other
+    except Damaged as damage:
+        refuse(path, str(damage))
+
+
+def read_tensors(path: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
+    """The tensors of one file that the manifest lists, from the very bytes that were hashed."""
+    try:
+        return decode(manifests.read_file(path, name, manifest.files[name]))
+    except Damaged as damage:
+        refuse(path, str(damage))
+    except ValueError as error:
+        refuse(path, f"{name}: {error}")
+
+
+def refuse(path: Path, problem: str) -> NoReturn:
+    """Say what is wrong with a stored directory and where to look for another."""
+    raise NoValidCheckpoint(f"{path}: {problem}; `lockstep verify RUN` names the intact ones")

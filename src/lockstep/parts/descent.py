@@ -1,0 +1,66 @@
+"""One optimiser step that is the same on every rank: clip, refuse what is not finite, move."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class Descent:
+    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out."""
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], eps: float, max_norm: float, betas: tuple[float, float] = (0.9, 0.999)
+    ) -> None:
+        self._names = list(parameters)
+        self._parameters = list(parameters.values())
+        device = self._parameters[0].device
+        self._max_norm = max_norm
+        on_gpu = device.type == "cuda"
+        # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
+        self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
+        self._adam = torch.optim.Adam(
+            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=device.type != "mps", capturable=on_gpu
+        )
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next steps."""
+        for group in self._adam.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def step(self) -> tuple[Tensor, Tensor]:
+        """Move the parameters along their gradients; returns the gradient's norm before clipping and whether it was finite."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        finite = torch.isfinite(norm)
+        torch._foreach_mul_(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
+        # The fused kernel leaves everything as it is where this is 1, without waiting for the device.
+        self._adam.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
+        self._adam.step()
+        return norm, finite
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments and step counts by parameter name."""
+        return {
+            f"{kind}.{name}": value.detach()
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+            for kind, value in self._adam.state.get(parameter, {}).items()
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take up a state from `state`."""
+        for name, parameter in zip(self._names, self._parameters, strict=True):
+            kept = {key.split(".", 1)[0]: value for key, value in state.items() if key.split(".", 1)[1] == name}
+            if kept:
+                self._adam.state[parameter] = {
+                    kind: _like(value, parameter) if kind != "step" else value.clone().to(parameter.device)
+                    for kind, value in kept.items()
+                }
+
+
+def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:
+    # The same memory order as the parameter: another order would add up the same numbers differently.
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

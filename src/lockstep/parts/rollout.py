@@ -1,0 +1,84 @@
+"""What a cohort of environments experienced in one update. T: time, E: environments of the cohort."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Rollout:
+    """Fixed storage for T steps of E environments, written step by step in place."""
+
+    def __init__(self, steps: int, count: int, observation: Tensor, device: torch.device) -> None:
+        def numbers(dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros((steps, count), dtype=dtype, device=device)
+
+        self.observation = torch.zeros((steps, *observation.shape), dtype=observation.dtype, device=device)
+        self.action = numbers(torch.int64)
+        self.log_probability = numbers()
+        self.value = numbers()
+        self.reward = numbers()
+        self.ended = numbers(torch.bool)
+        self.bootstrap = numbers()
+        self.info: dict[str, Tensor] = {}
+        self.advantage = numbers()
+        self.target = numbers()
+
+    def write(self, step: Tensor, **columns: Tensor) -> None:
+        """Store one row per named column at `step`, a one-element index tensor (so that a recorded graph can move on)."""
+        for name, row in columns.items():
+            getattr(self, name).index_copy_(0, step, row.unsqueeze(0))
+
+    def write_info(self, step: Tensor, info: dict[str, Tensor]) -> None:
+        """Store what the environment says about episodes that end at this step."""
+        for name, row in info.items():
+            if name not in self.info:
+                self.info[name] = torch.zeros_like(self.ended, dtype=row.dtype)
+            self.info[name].index_copy_(0, step, row.unsqueeze(0))
+
+    def flat(self) -> dict[str, Tensor]:
+        """The learning columns with T and E as one axis; views, not copies."""
+        names = ("observation", "action", "log_probability", "value", "advantage", "target")
+        return {name: getattr(self, name).flatten(0, 1) for name in names}
+
+
+@dataclass
+class Episodes:
+    """The episodes that ended in a roll-out, environment by environment."""
+
+    returns: Tensor
+    lengths: Tensor
+    info: dict[str, Tensor]
+
+
+class EpisodeLedger:
+    """Returns and lengths of episodes that span several roll-outs."""
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.open_return = torch.zeros(count, dtype=torch.float64, device=device)
+        self.open_length = torch.zeros(count, dtype=torch.int64, device=device)
+
+    def close(self, reward: Tensor, ended: Tensor, info: dict[str, Tensor]) -> Episodes:
+        """Account for a roll-out (T, E): the episodes that ended in it; unfinished ones are carried on."""
+        earned = self.open_return[:, None] + reward.t().to(torch.float64).cumsum(1)
+        steps = torch.arange(1, reward.shape[0] + 1, device=reward.device)
+        lasted = self.open_length[:, None] + steps
+        environment, time = ended.t().nonzero(as_tuple=True)
+        returns, lengths = earned[environment, time], lasted[environment, time]
+        # Totals run on through a roll-out: an episode's own part is the difference to the end before it.
+        follows = torch.zeros_like(environment, dtype=torch.bool)
+        follows[1:] = environment[1:] == environment[:-1]
+        own_returns = returns - torch.where(follows, returns.roll(1), 0.0)
+        own_lengths = lengths - torch.where(follows, lengths.roll(1), 0)
+        self._carry(earned[:, -1], lasted[:, -1], environment, returns, lengths)
+        chosen = {name: rows.t()[environment, time] for name, rows in info.items()}
+        return Episodes(own_returns, own_lengths, chosen)
+
+    def _carry(self, earned: Tensor, lasted: Tensor, environment: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        closed_return, closed_length = torch.zeros_like(earned), torch.zeros_like(lasted)
+        last = torch.ones_like(environment, dtype=torch.bool)
+        last[:-1] = environment[:-1] != environment[1:]
+        closed_return[environment[last]] = returns[last]
+        closed_length[environment[last]] = lengths[last]
+        self.open_return.copy_(earned - closed_return)
+        self.open_length.copy_(lasted - closed_length)

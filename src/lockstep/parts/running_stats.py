@@ -1,0 +1,20 @@
+"""Moments over the world, from sums that add up in any number of parts."""
+
+import torch
+from torch import Tensor
+
+
+def moment_sums(values: Tensor) -> Tensor:
+    """(sum, sum of squares, count) over the last axis in float64: (..., N) -> (..., 3)."""
+    wide = values.to(torch.float64)
+    count = torch.full(wide.shape[:-1], float(wide.shape[-1]), dtype=torch.float64, device=values.device)
+    return torch.stack((wide.sum(-1), (wide * wide).sum(-1), count), dim=-1)
+
+
+def mean_and_deviation(sums: Tensor) -> Tensor:
+    """(mean, standard deviation) in float32 from added-up moment sums: (..., 3) -> (..., 2)."""
+    total, squares, count = sums.unbind(-1)
+    mean = total / count
+    # Bessel's correction, as torch.std has it.
+    variance = (squares / count - mean * mean).clamp(min=0.0) * count / (count - 1).clamp(min=1.0)
+    return torch.stack((mean, variance.sqrt()), dim=-1).to(torch.float32)

@@ -1,0 +1,44 @@
+"""The contract between a batched environment and whoever acts in it. E: environments."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass
+class Transition:
+    """What one step returns. Episodes that ended have been reset already: `observation` belongs to the next one."""
+
+    observation: Tensor
+    """(E, ...) what to act on next."""
+    reward: Tensor
+    """(E,) float32."""
+    terminated: Tensor
+    """(E,) bool: the episode ended by the rules; its value is zero from here on."""
+    truncated: Tensor
+    """(E,) bool: the episode was cut; its value goes on and is estimated from `final_observation`."""
+    final_observation: Tensor | None = None
+    """(E, ...) the observation before the automatic reset; None where this environment never truncates."""
+    info: dict[str, Tensor] = field(default_factory=dict)
+    """(E,) numbers of the episode that ended, read where `terminated | truncated`."""
+
+
+class VectorEnv(Protocol):
+    """E environments in one object, each known by its index over the whole run; `step` changes the state in place."""
+
+    count: int
+    observation_shape: tuple[int, ...]
+    action_count: int
+
+    def reset(self) -> Tensor:
+        """Start every episode anew; returns the (E, ...) observation."""
+
+    def step(self, action: Tensor) -> Transition:
+        """Advance every environment by one action (E,)."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything needed to go on, each tensor with E as its first axis, so that lanes can be cut out of it."""
+
+    def load(self, state: dict[str, Tensor]) -> Tensor:
+        """Take up a state from `state`; returns the (E, ...) observation to act on."""

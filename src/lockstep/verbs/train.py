@@ -1,0 +1,158 @@
+"""`lockstep train` and `lockstep resume`: from words to a run, on as many ranks as asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+from lockstep.core import launch
+from lockstep.core.config import RunConfig
+from lockstep.core.config_fields import Range, settings_of
+from lockstep.core.config_sources import from_yaml, resolve
+from lockstep.core.config_values import shown
+from lockstep.core.distributed import environment
+from lockstep.core.errors import NoValidCheckpoint, UserError
+from lockstep.core.plan import plan_lines
+from lockstep.core.run_directory import RunDirectory
+from lockstep.verbs import words as command
+from lockstep.workloads import registry
+from lockstep.workloads.registry import Workload
+
+USAGE = "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+
+# What does not change the experiment may differ when the same run goes on.
+_FREE_TO_CHANGE = {
+    "run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every", "check_every", "device",
+    "threads", "timeout", "wandb", "wandb_project",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Where it runs."""
+
+    gpus: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
+    """GPUs of this machine to use, one rank each; none = all that are visible."""
+    ranks: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
+    """Processes to start on this machine; they share GPUs or cores where those are fewer."""
+    max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
+    """How often the ranks may be started again after one died."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(LaunchOptions):
+    """What it starts from."""
+
+    preset: str = "base"
+    """Named configuration to start from; `lockstep list` shows them."""
+    config: str = ""
+    """YAML file whose fields override the preset's."""
+
+
+def train(words: list[str]) -> int:
+    """The verb `train`."""
+    name, rest = command.take_subject(words, "workload", _help)
+    workload = registry.load(name)
+    options, rest = command.take(rest, TrainOptions())
+    config, notes = read_config(workload, options, rest)
+    return start(workload, config, options, ["train", *words], notes)
+
+
+def resume(words: list[str]) -> int:
+    """The verb `resume`."""
+    text, rest = command.take_subject(words, "run", lambda _: command.help_text(RESUME_USAGE, LaunchOptions))
+    options, rest = command.take(rest, LaunchOptions())
+    run = RunDirectory.find(text, Path("runs"))
+    workload, config = read_run(run)
+    config = resolve(config, overrides=rest).config
+    if config.run_name != run.name:
+        raise UserError(f"run_name {shown(config.run_name)}: a run keeps its name when it goes on ({run.name})")
+    config = replace(config, runs_dir=str(run.path.parent))
+    return start(workload, config, options, ["resume", *words], must_resume=True)
+
+
+def read_config(workload: Workload, options: TrainOptions, overrides: list[str]) -> tuple[RunConfig, list[str]]:
+    """Preset under file under flags; then, where asked for, sizes by the device, and lines that tell which."""
+    resolved = resolve(workload.preset(options.preset), config_file=options.config or None, overrides=overrides)
+    return workload.fit(resolved.config, resolved.explicit)
+
+
+def read_run(run: RunDirectory) -> tuple[Workload, RunConfig]:
+    """The workload and the configuration that a run was started with."""
+    name, text = run.read_config()
+    workload = registry.load(name)
+    return workload, from_yaml(text, workload.config_class, str(run.path / "config.yaml"))
+
+
+def start(
+    workload: Workload,
+    config: RunConfig,
+    options: LaunchOptions,
+    words: list[str],
+    notes: Sequence[str] = (),
+    must_resume: bool = False,
+) -> int:
+    """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
+    if environment.launched():
+        launch.enter_rank()
+        return _be_a_rank(workload, config.for_world(environment.launched_size()), notes, must_resume)
+    ranks = launch.decide_ranks(options.gpus, options.ranks)
+    name = config.run_name or f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    config = replace(config.for_world(ranks), run_name=name)
+    run = RunDirectory.named(Path(config.runs_dir), name)
+    _check_same_run(run, workload, config, must_resume)
+    run.prepare()
+    if ranks == 1:
+        return _be_a_rank(workload, config, notes, must_resume)
+    if not must_resume:
+        words = [*words, "--run-name", name]
+    return launch.launch(words, ranks, threads=config.threads or None, max_restarts=options.max_restarts)
+
+
+def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, must_resume: bool) -> None:
+    """A run that is there already goes on only as the same experiment; refuse anything else before a process starts."""
+    if not (run.path / "config.yaml").exists() or must_resume:
+        return
+    stored_name, _ = run.read_config()
+    if stored_name != workload.name:
+        raise UserError(f"run {run.name}: is a run of {stored_name}, not of {workload.name}; choose another --run-name")
+    _, stored = read_run(run)
+    for name in settings_of(type(config)):
+        old, new = getattr(stored, name), getattr(config, name)
+        if old != new and name not in _FREE_TO_CHANGE:
+            raise UserError(
+                f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; "
+                f"choose another --run-name, or change it with `lockstep resume {run.path} --{name.replace('_', '-')} ...`"
+            )
+    if run.status().state == "finished":
+        raise UserError(
+            f"run {run.name}: is finished; choose another --run-name, or give it more with `lockstep resume {run.path}`"
+        )
+
+
+def _be_a_rank(workload: Workload, config: RunConfig, notes: Sequence[str], must_resume: bool) -> int:
+    """Train as one rank of the world. Called by every rank."""
+    from lockstep.core import session
+    from lockstep.core.distributed import nccl
+    from lockstep.core.distributed.world import describe_device, open_world
+
+    settings = nccl.apply(nccl.detect())
+    with open_world(config.device, config.timeout) as world:
+        if not config.run_name:
+            name = world.from_leader(f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}")
+            config = replace(config, run_name=name)
+        run = RunDirectory.named(Path(config.runs_dir), config.run_name)
+        if must_resume and not any((run.path / "checkpoints").glob("step-*")):
+            raise NoValidCheckpoint(f"{run.path}: has no checkpoint to resume from; start it with `lockstep train`")
+        plan = plan_lines(workload.name, config, world.size, describe_device(world.device))
+        session.train(run, workload.name, config, world, workload.build, [*notes, *plan, *settings])
+    return 0
+
+
+def _help(words: list[str]) -> str:
+    classes: tuple[type, ...] = (TrainOptions,)
+    if words and words[0] in registry.names():
+        classes = (TrainOptions, registry.load(words[0]).config_class)
+    return command.help_text(USAGE, *classes)

@@ -1,0 +1,217 @@
+"""A run's directory: names that lead nowhere else, one writer at a time, and a list that tells the truth."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep.core import run_lock
+from lockstep.core.distributed.world import World
+from lockstep.core.errors import UserError
+from lockstep.core.run_directory import RunDirectory, list_runs
+
+HOSTILE = [
+    "../x",
+    "..",
+    ".",
+    "/etc",
+    "a/b",
+    "a\\b",
+    "a\0b",
+    "a\nb",
+    "a\n",
+    "x" * 101,
+    "x" * 300,
+    "",
+    " a",
+    "-rf",
+    ".hidden",
+]
+DEVICES = ["CON", "con", "nul", "Com1", "LPT9", "aux.txt", "prn.a.b"]
+
+
+def begun(path: Path, workload: str = "snake") -> RunDirectory:
+    run = RunDirectory(path)
+    run.prepare()
+    run.write_config("seed: 1\n", workload)
+    return run
+
+
+def test_good_names_are_taken(tmp_path):
+    for name in ("a", "snake-2026.01_b", "x" * 100, "CONtrol", "0"):
+        assert RunDirectory.named(tmp_path, name).path == tmp_path / name
+
+
+@pytest.mark.parametrize("name", HOSTILE + DEVICES)
+def test_bad_names_are_refused_in_one_line_and_nothing_is_written(tmp_path, name):
+    before = sorted(tmp_path.parent.rglob("*"))
+    with pytest.raises(UserError) as refusal:
+        RunDirectory.named(tmp_path, name)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+    with pytest.raises(UserError):
+        RunDirectory.find(name, tmp_path)
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_a_linked_run_directory_is_refused(tmp_path):
+    outside, runs = tmp_path / "outside", tmp_path / "runs"
+    outside.mkdir()
+    runs.mkdir()
+    (runs / "linked").symlink_to(outside)
+    with pytest.raises(UserError, match="is a link out of"):
+        RunDirectory.named(runs, "linked")
+    with pytest.raises(UserError, match="is a link out of"):
+        RunDirectory(runs / "linked").prepare()
+    assert list(outside.iterdir()) == []
+    assert list_runs(runs) == []
+
+
+def test_what_cannot_be_written_is_found_before_anything_starts(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/run: cannot be written to \(Not a directory") as refusal:
+        RunDirectory.named(tmp_path / "file", "run").prepare()
+    assert refusal.value.exit_code == 2
+
+
+def test_a_disk_without_room_is_found_before_anything_starts(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        RunDirectory(tmp_path / "run").prepare()
+    monkeypatch.undo()
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_preparing_leaves_nothing_but_folders(tmp_path):
+    run = RunDirectory(tmp_path / "deep" / "run")
+    run.prepare()
+    run.prepare()
+    assert [path.name for path in run.path.rglob("*")] == ["checkpoints"]
+
+
+def test_the_configuration_comes_back_with_its_workload(tmp_path):
+    run = begun(tmp_path / "a", workload="trading")
+    assert (run.path / "config.yaml").read_text() == "# workload: trading\nseed: 1\n"
+    assert run.read_config() == ("trading", "seed: 1\n")
+    assert RunDirectory.find("a", tmp_path).path == run.path
+    assert RunDirectory.find(str(run.path), tmp_path / "elsewhere").path == run.path
+    with pytest.raises(UserError, match="the nearest is a"):
+        RunDirectory.find("aa", tmp_path)
+    (run.path / "config.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match="first line must name the workload"):
+        run.read_config()
+
+
+def test_system_json_says_versions_devices_and_world(tmp_path):
+    run = begun(tmp_path / "a")
+    run.write_system(World().with_lanes(4, "fast"))
+    system = json.loads((run.path / "system.json").read_text())
+    assert system["versions"]["python"] == platform.python_version()
+    assert system["world"] == {"size": 1, "lanes": 4, "device": "cpu"}
+    assert system["devices"]["cpus"] == os.cpu_count()
+    assert system["started"]
+
+
+def test_the_list_shows_state_step_and_score_the_latest_first(tmp_path):
+    with begun(tmp_path / "going").locked():
+        begun(tmp_path / "going").write_status("running", 10, float("-inf"))
+        begun(tmp_path / "done").write_status("finished", 30, 1.5)
+        begun(tmp_path / "killed").write_status("running", 20, 2.5)
+        (tmp_path / "no-run").mkdir()
+        (tmp_path / "file").write_text("")
+        broken = begun(tmp_path / "broken")
+        (broken.path / "status.json").write_text('{"state": "flying"}')
+        rows = [(row.name, row.workload, row.state, row.step, row.best_score) for row in list_runs(tmp_path)]
+    assert rows == [
+        ("killed", "snake", "stopped", 20, 2.5),
+        ("done", "snake", "finished", 30, 1.5),
+        ("going", "snake", "running", 10, None),
+        ("broken", "", "stopped", 0, None),
+    ]
+    assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_a_restart_keeps_the_step_and_score_it_had(tmp_path):
+    begun(tmp_path / "a").write_status("stopped", 10, 3.0)
+    status = begun(tmp_path / "a").status()
+    assert (status.state, status.step, status.best_score) == ("running", 10, 3.0)
+
+
+def test_a_status_that_cannot_be_written_is_only_a_warning(tmp_path, caplog):
+    run = RunDirectory(tmp_path / "gone")
+    run.write_status("running", 1)
+    assert "status not written" in caplog.text
+
+
+def test_a_second_run_is_refused_with_the_first_ones_pid_and_host(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    run = RunDirectory(tmp_path / "a")
+    with run.locked():
+        holder = f"in use by pid {os.getpid()} on {platform.node()} since 20"
+        with pytest.raises(UserError, match=holder), RunDirectory(tmp_path / "a").locked():
+            pytest.fail("two writers")
+    with run.locked():
+        pass
+
+
+def test_a_lock_is_free_again_after_an_error(tmp_path):
+    run = RunDirectory(tmp_path / "a")
+    with pytest.raises(KeyError), run.locked():
+        raise KeyError
+    assert not run_lock.is_held(run.path / "lock.json")
+    with run.locked():
+        assert run_lock.is_held(run.path / "lock.json")
+
+
+HOLD_FOR_EVER = """
+import sys, time, pathlib
+from lockstep.core import run_lock
+with run_lock.hold(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("with_kernel", [True, False])
+def test_a_killed_holder_frees_the_lock_with_and_without_the_kernels_help(tmp_path, monkeypatch, with_kernel):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    lock = tmp_path / "lock.json"
+    child = subprocess.Popen([sys.executable, "-c", HOLD_FOR_EVER, str(lock)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "held\n"
+        if not with_kernel:
+            monkeypatch.setattr(run_lock, "fcntl", None)
+        assert run_lock.is_held(lock)
+        with pytest.raises(UserError, match=f"pid {child.pid} "), run_lock.hold(lock):
+            pytest.fail("two writers")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert not run_lock.is_held(lock)
+        with run_lock.hold(lock):
+            assert json.loads(lock.read_text())["pid"] == os.getpid()
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_without_the_kernels_help_a_holder_elsewhere_counts_as_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    monkeypatch.setattr(run_lock, "fcntl", None)
+    lock = tmp_path / "lock.json"
+    lock.write_text(json.dumps({"pid": 1, "host": "another-host", "since": time.time()}))
+    with pytest.raises(UserError, match="pid 1 on another-host"), run_lock.hold(lock):
+        pytest.fail("two writers")
+    # The same number, but another process: pid 1 here began at another time.
+    lock.write_text(json.dumps({"pid": 1, "host": platform.node(), "since": 1.0}))
+    with run_lock.hold(lock):
+        pass

@@ -1,0 +1,126 @@
+import pytest
+
+from lockstep.core.config_fields import describe_fields
+from lockstep.core.config_sources import from_yaml, resolve, to_yaml
+from lockstep.core.errors import UserError
+from lockstep.workloads.snake.workload import PRESETS, SnakeConfig, base, debug, small
+
+# The shape and keys of the files that people bring along.
+NESTED_FILE = """
+environment: {grid_size: 8, max_steps: null, step_penalty: -0.01, death_penalty: -1.0, food_reward: 1.0,
+              distance_reward_scale: 0.0, frame_stack: 1}
+policy: CnnPolicy
+ppo:
+  learning_rate: 3e-4
+  n_steps: 128
+  batch_size: 256
+  n_epochs: 4
+  gamma: 0.99
+  gae_lambda: 0.95
+  clip_range: 0.2
+  clip_range_vf: null
+  normalize_advantage: true
+  ent_coef: 0.01
+  vf_coef: 0.5
+  max_grad_norm: 0.5
+  use_sde: false
+  sde_sample_freq: -1
+  target_kl: null
+  policy_kwargs: {normalize_images: false}
+training:
+  total_timesteps: 200000
+  eval_freq: 5000
+  save_freq: 25000
+notes: A quick run.
+"""
+
+
+def test_there_are_the_presets_of_the_guide_and_debug():
+    assert list(PRESETS) == [
+        "debug",
+        "small",
+        "base",
+        "large",
+        "b200",
+        "reward_shaping_distance",
+        "frame_stacking",
+        "high_entropy",
+    ]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name):
+    config = PRESETS[name]()
+    for size in range(1, 9):
+        assert config.for_world(size) == config
+    assert from_yaml(to_yaml(config), SnakeConfig) == config
+
+
+def test_debug_is_twenty_small_updates():
+    config = debug()
+    assert config.total_timesteps // config.rollout_size == 20
+    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (8, 16, 32, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "difference"),
+    [
+        ("reward_shaping_distance", {"distance_reward_scale": 0.01}),
+        ("frame_stacking", {"frame_stack": 4}),
+        ("high_entropy", {"ent_coef": 0.05}),
+    ],
+)
+def test_an_ablation_differs_from_base_in_one_field(name, difference):
+    ours, bases = vars(PRESETS[name]()), vars(base())
+    assert {key: value for key, value in ours.items() if value != bases[key]} == difference
+
+
+def test_a_nested_file_is_understood_as_it_is(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(NESTED_FILE)
+    resolved = resolve(base(), config_file=path, overrides=["--n-envs", "8", "--total-timesteps", "10000"])
+    config = resolved.config
+    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (8, 8, 128, 256)
+    assert (config.total_timesteps, config.eval_every, config.checkpoint_every) == (10_000, 5_000, 25_000)
+    assert "use_sde" not in resolved.explicit
+    path.write_text(NESTED_FILE.replace("use_sde: false", "use_sde: true"))
+    with pytest.raises(UserError, match=r"use_sde true \(.*small.yaml:18\): cannot be chosen here; allowed: false"):
+        resolve(base(), config_file=path)
+
+
+def test_the_guides_command_lines_are_understood():
+    full = "--n-envs 256 --n-steps 1024 --batch-size 8192 --policy-width 128 --policy-depth 3 --precision amp"
+    words = [*full.split(), "--max-utilization", "--total-timesteps", "100000000"]
+    config = resolve(PRESETS["large"](), overrides=words).config
+    assert (config.rollout_size, config.precision, config.max_utilization) == (262_144, "bf16", True)
+    less = "--n-envs 192 --batch-size 4096 --n-steps 512 --auto-scale true --device cuda --run-name smoke_multi_gpu"
+    assert resolve(base(), overrides=less.split()).config.auto_scale is True
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("n_envs=7", "n_envs 7 is no multiple of the run's 8 lanes"),
+        ("grid_size=3", "grid_size 3 .*allowed: a whole number from 4 to 128"),
+        ("policy_width=8", "policy_width 8 .*allowed: a whole number from 16 to 512"),
+        ("policy_depth=5", "policy_depth 5 .*allowed: a whole number from 1 to 4"),
+        ("policy_arch=mlp", "policy_arch mlp .*allowed: one of tiny, scalable, deep"),
+        ("max_steps=0", "max_steps 0 .*or none"),
+        ("max_n_envs=64", "max_n_envs 64 only limits what auto_scale chooses"),
+        ("max_batch_size=64", "max_batch_size 64 only limits what auto_scale chooses"),
+    ],
+)
+def test_what_snake_cannot_be_is_told(word, message):
+    with pytest.raises(UserError, match=message):
+        resolve(small(), overrides=[word])
+
+
+def test_an_episode_ends_after_two_hundred_steps_a_row_unless_told_otherwise():
+    assert SnakeConfig(grid_size=12).episode_limit == 2400
+    assert SnakeConfig(max_steps=30).episode_limit == 30
+
+
+def test_every_field_has_a_line_of_help():
+    groups = describe_fields(SnakeConfig)
+    assert [group.title.split(":")[0] for group in groups] == ["Snake", "PPO", "How to run"]
+    assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []

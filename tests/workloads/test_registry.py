@@ -1,0 +1,92 @@
+import subprocess
+import sys
+
+import pytest
+
+from lockstep.core.config import RunConfig
+from lockstep.core.errors import UserError
+from lockstep.workloads import registry
+
+
+def test_workloads_are_the_folders_that_hold_a_workload():
+    assert "snake" in registry.names()
+    assert registry.names() == sorted(registry.names())
+    assert "registry" not in registry.names()
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_workload_has_presets_debug_and_base_of_its_own_class(name):
+    workload = registry.load(name)
+    assert workload.name == name
+    assert workload.summary
+    assert callable(workload.build)
+    assert issubclass(workload.config_class, RunConfig)
+    assert {"debug", "base"} <= set(workload.presets)
+    for preset in workload.presets:
+        assert type(workload.preset(preset)) is workload.config_class
+
+
+def test_base_is_the_preset_when_none_is_named():
+    snake = registry.load("snake")
+    assert snake.preset() == snake.presets["base"]()
+
+
+@pytest.mark.parametrize("name", ["snak", "Snake", "../snake", "os", "snake.workload", "registry", "", "a\nb"])
+def test_an_unknown_workload_is_told_with_what_there_is(name):
+    with pytest.raises(UserError, match=r"unknown workload.*known: .*snake") as caught:
+        registry.load(name)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_nearest_name_is_offered():
+    with pytest.raises(UserError, match="snak: unknown workload; the nearest is snake"):
+        registry.load("snak")
+    with pytest.raises(UserError, match="smal: unknown preset of snake; the nearest is small"):
+        registry.load("snake").preset("smal")
+
+
+def test_presets_are_named_with_dashes_or_underscores():
+    snake = registry.load("snake")
+    assert snake.preset("high-entropy") == snake.preset("high_entropy")
+
+
+def test_reading_and_refusing_input_needs_no_torch():
+    code = """
+from lockstep.core.config_fields import describe_fields
+from lockstep.core.config_sources import from_yaml, resolve, to_yaml
+from lockstep.core.errors import UserError
+from lockstep.workloads import registry
+for name in registry.names():
+    workload = registry.load(name)
+    for preset in workload.presets:
+        config = workload.preset(preset)
+        assert from_yaml(to_yaml(config), workload.config_class) == config
+    describe_fields(workload.config_class)
+    try:
+        resolve(config, overrides=["--no-such-thing", "3"])
+        raise SystemExit("accepted")
+    except UserError:
+        pass
+import sys
+print([heavy for heavy in ("torch", "gymnasium", "numpy") if heavy in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[]\n", "")
+
+
+def test_environments_are_registered_by_the_workloads_that_have_them(tmp_path, monkeypatch):
+    for name, has_gym in (("chess", True), ("chart", False)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "workload.py").touch()
+        if has_gym:
+            (tmp_path / name / "gym.py").touch()
+    called = []
+
+    class Module:
+        def __init__(self, name):
+            self.register = lambda: called.append(name)
+
+    monkeypatch.setattr(registry, "_FOLDER", tmp_path)
+    monkeypatch.setattr(registry.importlib, "import_module", Module)
+    registry.register_environments()
+    assert called == ["lockstep.workloads.chess.gym"]
