@@ -12,6 +12,6 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[RankPool]:
-    """Four live ranks on gloo; `ranks.run(function, *args, ranks=2)` runs a function of the test file on the first two."""
+    """Four live ranks on gloo: `ranks.run(function, *args, ranks=2)` runs a test file's function on the first two."""
     with RankPool(4) as pool:
         yield pool

@@ -106,7 +106,7 @@ class RunConfig:
         return 0
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
-        """List the sizes worth knowing before a start as (what, how much); `shared` writes a number with each rank's part."""
+        """List the sizes worth knowing before a start; `shared` writes a number with each rank's part of it."""
         return []
 
     @property

@@ -29,3 +29,9 @@ class StoppedOnRequest(LockstepError):
     """SIGTERM or SIGUSR1 asked the run to stop; it saved first, and the same command goes on."""
 
     exit_code = 75
+
+
+def error_of(message: str, exit_code: int) -> LockstepError:
+    """An error that another rank raised, to be raised here too."""
+    kinds: tuple[type[LockstepError], ...] = (UserError, RunFailed, NoValidCheckpoint, StoppedOnRequest)
+    return next(kind for kind in kinds if kind.exit_code == exit_code)(message)

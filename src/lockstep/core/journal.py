@@ -4,10 +4,10 @@ import json
 import time
 from pathlib import Path
 
-from lockstep.core.disk import write_durably
+from lockstep.core.disk import write_atomically
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
-from lockstep.core.metrics import MetricsLog, Stat, Stats, merge, reduce
+from lockstep.core.metrics import MetricsLog, Stats, merge, reduce
 from lockstep.core.monitor import Telemetry
 
 
@@ -39,7 +39,7 @@ class Journal:
         numbers = {name: value for name, value in summary.items() if name.endswith("_mean")}
         self._evaluation = {f"eval/{name}": value for name, value in numbers.items()}
         if self._world.leads:
-            write_durably(self._directory / "evaluation.json", json.dumps(summary, indent=1).encode())
+            write_atomically(self._directory / "evaluation.json", json.dumps(summary, indent=1).encode())
 
     def write(self, step: int) -> dict[str, float]:
         """One log point over the world. Called by every rank; every rank gets the metrics."""

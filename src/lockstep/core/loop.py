@@ -40,7 +40,7 @@ class Loop:
         with StopRequest() as request:
             while not self._finished():
                 if flag := self._world.agree(request.flag):
-                    self._save()
+                    self._save(last=True)
                     leave(flag, learner.steps)
                 before, start = learner.steps, time.monotonic()
                 self._journal.note(learner.step(), learner.timings())
@@ -53,7 +53,7 @@ class Loop:
                     self._display.progress(learner.steps, self._journal.write(learner.steps))
                 if _crossed(before, learner.steps, config.checkpoint_every):
                     self._save()
-        self._save()
+        self._save(last=True)
 
     def compare_replicas(self) -> str:
         """Stop unless every rank holds the same weights; returns their hash. Called by every rank."""
@@ -77,9 +77,15 @@ class Loop:
         late = config.max_hours and self.notes["seconds"] >= config.max_hours * 3600
         return bool(self._world.agree(int(bool(enough or late))))
 
-    def _save(self) -> None:
+    def _save(self, last: bool = False) -> None:
         self.compare_replicas()
-        self._keeper.save(self.notes)
+        try:
+            self._keeper.save(self.notes)
+        except checkpoint.CheckpointFailed as failure:
+            # The run is worth more than this checkpoint: the ones before it stand, and the next may find room.
+            if last:
+                raise
+            self._display.say(f"warning: {failure}")
 
 
 def _crossed(before: int, after: int, every: int) -> bool:

@@ -22,7 +22,7 @@ class Precision:
         self.name = name
         self._device = device
         self._scales = name == "fp16"
-        # fp16 overflows above 65504 and loses gradients below 6e-8: the loss is scaled by a power of two found by trial.
+        # fp16 overflows above 65504 and loses what is below 6e-8: the loss is scaled by a power of two found by trial.
         self.scale: Tensor = torch.full((), 65536.0 if self._scales else 1.0, device=device)
         self._good_steps = torch.zeros((), dtype=torch.int64, device=device)
 

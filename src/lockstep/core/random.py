@@ -1,7 +1,7 @@
 """Random numbers by counter: a draw is a pure function of (seed, purpose, index, step), whoever computes it.
 
 Nothing here has a state, so there is nothing to save, to restore or to get out of step between ranks. The generator
-is Philox4x32-10 (Salmon et al., SC 2011); the counter's four words are (index, step, draw, purpose), the key is the seed.
+is Philox4x32-10 (Salmon et al., SC 2011): the counter's words are (index, step, draw, purpose), the key is the seed.
 """
 
 import zlib

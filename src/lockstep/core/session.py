@@ -1,6 +1,7 @@
 """A session: one world working on one run, from opening its directory to its final weights."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +14,14 @@ from lockstep.core.config_sources import to_yaml
 from lockstep.core.distributed.environment import local_size
 from lockstep.core.display import Display, open_display
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import NoValidCheckpoint
+from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.journal import Journal
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner
 from lockstep.core.loop import Loop
 from lockstep.core.metrics import MetricsLog
 from lockstep.core.monitor import Telemetry
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.run_directory import RunDirectory, State
 
 Build = Callable[[RunConfig, World], Learner]
 
@@ -70,16 +71,25 @@ class Session:
             self._run.write_status("running", step, notes["best"])
 
     def keep_weights(self, name: str, score: float) -> None:
-        """Keep the weights alone as best/ or final/."""
+        """Keep the weights alone as best/ or final/; where the disk refuses, all ranks raise alike."""
+        problem = None
         if self._world.leads:
-            weights.save_weights(
-                self._run.path / name,
-                dict(self.learner.model.state_dict()),
-                config_text=self._config_text,
-                workload=self._workload,
-                step=self.learner.steps,
-                extra={"score": score},
-            )
+            try:
+                self._write_weights(name, score)
+            except checkpoint.CheckpointFailed as error:
+                problem = str(error)
+        if problem := self._world.from_leader(problem):
+            raise checkpoint.CheckpointFailed(problem)
+
+    def _write_weights(self, name: str, score: float) -> None:
+        weights.save_weights(
+            self._run.path / name,
+            dict(self.learner.model.state_dict()),
+            config_text=self._config_text,
+            workload=self._workload,
+            step=self.learner.steps,
+            extra={"score": score if math.isfinite(score) else None},
+        )
 
 
 def train(run: RunDirectory, workload: str, config: RunConfig, world: World, build: Build, plan: list[str]) -> Learner:
@@ -104,14 +114,15 @@ def _conduct(
     telemetry = Telemetry() if world.leads else None
     loop_notes: dict[str, float] = {}
     resumed = session.resume(loop_notes, display.say)
-    log = MetricsLog(run.path, learner.steps if resumed else None) if world.leads else None
+    project = config.wandb_project if config.wandb else None
+    log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
     journal = Journal(run.path, world, log, telemetry)
     loop = Loop(learner, world, config, journal, session, display)
     loop.notes |= loop_notes
     journal.start(learner.steps)
     fingerprint = loop.compare_replicas()
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
-    status = "stopped"
+    status: State = "stopped"
     try:
         loop.run()
         session.keep_weights("final", loop.notes["best"])
@@ -126,15 +137,19 @@ def _conduct(
 
 @contextlib.contextmanager
 def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[None]:
-    """The run's directory, written to by this world only."""
-    if not world.leads:
-        world.barrier("run directory")
-        yield
-        return
-    with run.locked():
-        run.write_config(to_yaml(config), workload)
-        run.write_system(world)
-        world.barrier("run directory")
+    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error."""
+    with contextlib.ExitStack() as stack:
+        problem: tuple[str, int] | None = None
+        if world.leads:
+            try:
+                stack.enter_context(run.locked())
+                run.write_config(to_yaml(config), workload)
+                run.write_system(world)
+            except LockstepError as error:
+                problem = str(error), error.exit_code
+        problem = world.from_leader(problem)
+        if problem:
+            raise error_of(*problem)
         yield
 
 

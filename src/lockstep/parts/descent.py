@@ -10,7 +10,11 @@ class Descent:
     """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out."""
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], eps: float, max_norm: float, betas: tuple[float, float] = (0.9, 0.999)
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        eps: float,
+        max_norm: float,
+        betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
@@ -32,7 +36,7 @@ class Descent:
                 group["lr"] = rate
 
     def step(self) -> tuple[Tensor, Tensor]:
-        """Move the parameters along their gradients; returns the gradient's norm before clipping and whether it was finite."""
+        """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         finite = torch.isfinite(norm)

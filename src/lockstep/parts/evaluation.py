@@ -1,6 +1,7 @@
 """How good a policy is: whole episodes, shared out over lanes. E: environments."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
 from lockstep.parts.vector_env import VectorEnv
 
-Act = Callable[[Tensor, VectorEnv], Tensor]
+Act = Callable[[Tensor, Any], Tensor]
 """A policy: the actions for an observation, or, for one that knows the rules, for the environment itself."""
 Episode = tuple[float, int, dict[str, float]]
 

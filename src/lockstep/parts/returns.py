@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def discounted_sum(values: Tensor, factors: Tensor) -> Tensor:
-    """x[t] = values[t] + factors[t] * x[t + 1] for (T, E), in log2(T) passes over the whole array instead of T small ones."""
+    """x[t] = values[t] + factors[t] * x[t + 1] for (T, E), in log2(T) passes instead of T small ones."""
     total, product = values.clone(), factors.clone()
     shift = 1
     while shift < values.shape[0]:
@@ -20,7 +20,7 @@ def discounted_sum(values: Tensor, factors: Tensor) -> Tensor:
 def generalised_advantages(
     reward: Tensor, value: Tensor, ended: Tensor, last_value: Tensor, gamma: float, gae_lambda: float
 ) -> Tensor:
-    """GAE(lambda), (T, E). `ended` marks steps after which another episode begins; `last_value` (E,) follows the last step.
+    """GAE(lambda), (T, E). `ended`: another episode begins after this step; `last_value` (E,) follows the last step.
 
     An episode that was cut rather than finished has the value of what would have followed in its reward already.
     """

@@ -25,7 +25,7 @@ class Rollout:
         self.target = numbers()
 
     def write(self, step: Tensor, **columns: Tensor) -> None:
-        """Store one row per named column at `step`, a one-element index tensor (so that a recorded graph can move on)."""
+        """Store one row per named column at `step`, an index of one element (so that a recorded graph can move on)."""
         for name, row in columns.items():
             getattr(self, name).index_copy_(0, step, row.unsqueeze(0))
 

@@ -27,9 +27,17 @@ class Transition:
 class VectorEnv(Protocol):
     """E environments in one object, each known by its index over the whole run; `step` changes the state in place."""
 
-    count: int
-    observation_shape: tuple[int, ...]
-    action_count: int
+    @property
+    def count(self) -> int:
+        """E."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """The shape of one environment's observation."""
+
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions there are."""
 
     def reset(self) -> Tensor:
         """Start every episode anew; returns the (E, ...) observation."""

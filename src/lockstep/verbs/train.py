@@ -19,7 +19,9 @@ from lockstep.verbs import words as command
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
-USAGE = "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+USAGE = (
+    "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+)
 RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
 # What does not change the experiment may differ when the same run goes on.

@@ -12,7 +12,7 @@ Options = TypeVar("Options")
 _HELP = {"--help", "-h"}
 
 
-class HelpWanted(Exception):  # noqa: N818 - a wish, not an error
+class HelpWanted(Exception):
     """The user asked for help; its text is what to print."""
 
 

@@ -89,15 +89,6 @@ def test_a_rank_that_dies_is_named_and_the_next_run_works(pair):
     assert pair.run(who, "again") == [["again", 0, 2], ["again", 1, 2]]
 
 
-def test_a_timeout_names_the_rank_and_close_leaves_no_process():
-    pool = RankPool(2)
-    children = [psutil.Process(pid) for pid in pool.run(process_ids)]
-    with pytest.raises(TimeoutError, match=r"no answer from rank\(s\) 1 within 0.5 s"):
-        pool.run(sleep_on_the_last, 60, timeout=0.5)
-    assert not psutil.wait_procs(children, timeout=5)[1]
-    pool.close()
-
-
 def test_ranks_listen_on_loopback_only(pair):
     addresses = {ip for found in pair.run(listening_addresses) for ip in found}
     assert addresses <= {"127.0.0.1", "::1"}
@@ -106,3 +97,10 @@ def test_ranks_listen_on_loopback_only(pair):
 def listening_addresses(world):
     connections = psutil.Process().net_connections()
     return [c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+def test_a_timeout_names_the_rank_and_leaves_no_process(pair):
+    children = [psutil.Process(pid) for pid in pair.run(process_ids)]
+    with pytest.raises(TimeoutError, match=r"no answer from rank\(s\) 1 within 0.5 s"):
+        pair.run(sleep_on_the_last, 60, timeout=0.5)
+    assert not psutil.wait_procs(children, timeout=5)[1]

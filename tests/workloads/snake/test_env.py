@@ -187,7 +187,11 @@ def test_frames_are_stacked_oldest_first_and_a_restart_fills_with_copies():
 )
 class TestSameBitsWhatever:
     def test_batch_a_board_sits_in(self, rules):
-        whole, low, high = make(8, grid_size=5, **rules), make(4, grid_size=5, **rules), make(4, 1, 4, grid_size=5, **rules)
+        whole, low, high = (
+            make(8, grid_size=5, **rules),
+            make(4, grid_size=5, **rules),
+            make(4, first=4, grid_size=5, **rules),
+        )
         starts = [env.reset() for env in (whole, low, high)]
         assert torch.equal(starts[0], torch.cat(starts[1:]))
         halves = [torch.cat(pair) for pair in zip(play(low, 80), play(high, 80), strict=True)]
@@ -195,14 +199,14 @@ class TestSameBitsWhatever:
 
     def test_moment_a_state_was_saved_and_loaded(self, rules):
         env, other = make(8, grid_size=5, **rules), make(8, grid_size=5, **rules)
-        env.reset()
-        play(env, 37)
+        env.reset(), other.reset()
+        play(env, 37), play(other, 5)
         other.load(env.state())
         assert same(play(env, 60), play(other, 60))
         assert same(list(env.state().values()), list(other.state().values()))
 
     def test_lanes_of_different_clocks_were_put_together(self, rules):
-        early, late = make(4, grid_size=5, **rules), make(4, 1, 4, grid_size=5, **rules)
+        early, late = make(4, grid_size=5, **rules), make(4, first=4, grid_size=5, **rules)
         early.reset(), late.reset()
         play(early, 2), play(late, 41)
         both = make(8, grid_size=5, **rules)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from lockstep.parts.rollout import EpisodeLedger, Rollout
 from lockstep.parts.vector_env import Transition, VectorEnv
 
 # Picks actions in place of the policy (behaviour cloning).
-Teacher = Callable[[VectorEnv], Tensor]
+Teacher = Callable[[Any], Tensor]
 
 
 class Collector:
@@ -81,7 +82,9 @@ class Collector:
             logits, value = self._network(self._observation)
             log_probabilities = distributions.log_softmax(logits)
             uniform = self._uniform.index_select(0, self._time).squeeze(0)
-            action = distributions.sample_categorical(log_probabilities, uniform) if teacher is None else teacher(self.env)
+            action = (
+                distributions.sample_categorical(log_probabilities, uniform) if teacher is None else teacher(self.env)
+            )
             self.rollout.write(
                 self._time,
                 observation=self._observation,

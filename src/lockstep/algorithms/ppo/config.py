@@ -68,7 +68,10 @@ class PPOConfig(RunConfig):
         updates = self.total_timesteps // self.rollout_size
         accumulated = f" in {self.grad_accum} parts" if self.grad_accum > 1 else ""
         return [
-            ("environments", f"{shared(self.n_envs)} x {self.n_steps} steps = {self.rollout_size:,} an update, {updates:,} updates"),
+            (
+                "environments",
+                f"{shared(self.n_envs)} x {self.n_steps} steps = {self.rollout_size:,} an update, {updates:,} updates",
+            ),
             (
                 "batch",
                 f"{shared(self.batch_size)}{accumulated}, {self.n_epochs} epochs, "

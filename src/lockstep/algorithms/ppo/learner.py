@@ -58,7 +58,9 @@ class PPOLearner:
         policy = accelerator.compile(self.model)
         self._envs_per_lane = config.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, policy, accelerator) for lanes in world.lanes.cohorts]
-        self._batches = [self._empty_batches(lanes, c) for lanes, c in zip(world.lanes.cohorts, self._collectors, strict=True)]
+        self._batches = [
+            self._empty_batches(lanes, c) for lanes, c in zip(world.lanes.cohorts, self._collectors, strict=True)
+        ]
         recorder = accelerator.record if accelerator.records else None
         loss = PPOLoss(
             policy, config.clip_range, config.clip_range_vf, config.ent_coef, config.vf_coef, config.normalize_advantage
@@ -201,7 +203,9 @@ class PPOLearner:
 
     def _collector(self, lanes: range, policy: nn.Module, accelerator: Accelerator) -> Collector:
         config = self._config
-        index = torch.arange(lanes.start * self._envs_per_lane, lanes.stop * self._envs_per_lane, device=self._world.device)
+        index = torch.arange(
+            lanes.start * self._envs_per_lane, lanes.stop * self._envs_per_lane, device=self._world.device
+        )
         return Collector(
             self._make_env(index, config.seed),
             index,

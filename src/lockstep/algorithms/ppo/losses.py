@@ -1,4 +1,4 @@
-"""The losses that PPO optimises, each a module whose forward is what the replicas watch. B: samples of a micro-batch."""
+"""The losses that PPO optimises, each a module whose forward the replicas watch. B: samples of a micro-batch."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The few exchanges between ranks that everything else is made of. Every function is called by every rank of the group."""
+"""The few exchanges between ranks that all else is made of. Every function is called by every rank of the group."""
 
 import json
 from datetime import timedelta
@@ -49,8 +49,7 @@ def gather_json(value: Any, size: int, group: dist.ProcessGroup) -> list[Any]:
     bodies = [torch.empty_like(padded) for _ in range(size)]
     dist.all_gather(bodies, padded, group=group)
     return [
-        json.loads(bytes(block[: int(length)].tolist()).decode())
-        for block, length in zip(bodies, lengths, strict=True)
+        json.loads(bytes(block[: int(length)].tolist()).decode()) for block, length in zip(bodies, lengths, strict=True)
     ]
 
 

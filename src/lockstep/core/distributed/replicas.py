@@ -31,7 +31,7 @@ class Replica(Protocol):
 
 
 class DDPReplica:
-    """`fast`: PyTorch's DistributedDataParallel around the loss module, so the forward it watches is the one that trains."""
+    """`fast`: DistributedDataParallel around the loss module, so the forward it watches is the one that trains."""
 
     def __init__(self, loss: nn.Module, world: World, precision: Precision) -> None:
         self._world = world
@@ -39,9 +39,7 @@ class DDPReplica:
         self._parameters = list(loss.parameters())
         self._module = loss
         if world.size > 1:
-            self._module = DistributedDataParallel(
-                loss, process_group=world.data_group, gradient_as_bucket_view=True
-            )
+            self._module = DistributedDataParallel(loss, process_group=world.data_group, gradient_as_bucket_view=True)
 
     def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
         """See Replica. DDP averages over ranks, so each share is multiplied by their number."""
@@ -106,7 +104,9 @@ class FlatReplica:
     DDP's exchanges sit inside the backward pass, where a recorded graph cannot hold them safely.
     """
 
-    def __init__(self, loss: nn.Module, world: World, precision: Precision, record: Callable[[Callable], Callable]) -> None:
+    def __init__(
+        self, loss: nn.Module, world: World, precision: Precision, record: Callable[[Callable], Callable]
+    ) -> None:
         self._world = world
         self._precision = precision
         self._flat = FlatGradient(list(loss.parameters()))

@@ -140,17 +140,20 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
     _keep_gloo_on_loopback()
     try:
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
-        dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
-        )
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     except (RuntimeError, dist.DistError) as error:
         raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
     data = dist.group.WORLD
     control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
     try:
-        yield World(rank, size, device, timeout=timeout, data_group=data, control_group=control).with_lanes(size, "fast")
+        yield World(rank, size, device, timeout=timeout, data_group=data, control_group=control).with_lanes(
+            size, "fast"
+        )
     finally:
         dist.destroy_process_group()
+        # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it;
+        # one that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
+        time.sleep(0.05)
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:

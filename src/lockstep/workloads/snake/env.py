@@ -73,7 +73,8 @@ class SnakeEnv:
         self._start_body[:, middle - 1 : middle + 2] = True
         self._row = torch.arange(self.count, device=self.device) * rules.cells
         self._food_plane, self._head_plane = 3 * self._row + rules.cells, 3 * self._row + 2 * rules.cells
-        self._ones = torch.ones(self.count, dtype=torch.uint8, device=self.device)
+        self._set = torch.ones(self.count, dtype=torch.bool, device=self.device)
+        self._one = self._set.to(torch.uint8)
         # With a distance added, the sum is rounded to float32 once.
         dtype = torch.float64 if rules.distance_reward_scale else torch.float32
         outcomes = (rules.death_penalty, rules.food_reward, rules.step_penalty)
@@ -170,7 +171,7 @@ class SnakeEnv:
         body.scatter_(0, tail_cell, tail_stays)
         self.tail.copy_(torch.where(tail_stays, self.tail, self.neighbours.index_select(0, after_tail)))
         self.head.copy_(torch.where(died, self.head, ahead))
-        body.scatter_(0, self._row + self.head, self._ones.view(torch.bool))
+        body.scatter_(0, self._row + self.head, self._set)
         self.length.add_(ate)
         return died, ate, late
 
@@ -223,10 +224,10 @@ class SnakeEnv:
     def _frame(self) -> Tensor:
         """(E, 3, C) uint8 planes of body, food and head as the boards are now."""
         frame = torch.zeros(self.count, 3, self.rules.cells, dtype=torch.uint8, device=self.device)
-        frame[:, 0].copy_(self.body.view(torch.uint8))
+        frame[:, 0].copy_(self.body)
         flat = frame.view(-1)
-        flat.scatter_(0, self._food_plane + self.food, (self.food != self.head).view(torch.uint8))
-        flat.scatter_(0, self._head_plane + self.head, self._ones)
+        flat.scatter_(0, self._food_plane + self.food, (self.food != self.head).to(torch.uint8))
+        flat.scatter_(0, self._head_plane + self.head, self._one)
         return frame
 
     def _push(self, frame: Tensor) -> Tensor:

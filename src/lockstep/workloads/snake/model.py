@@ -65,4 +65,5 @@ def network(architecture: str, channels: int, grid_size: int, width: int, depth:
     model = ActorCritic(features(architecture, channels, grid_size, width, depth), FEATURES, action_count=4)
     generator = torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
     initialise(model, model.actor, model.critic, generator)
-    return model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import PPOConfig
-from lockstep.core.config_fields import Count, OffOrCount, Range, Steps
+from lockstep.core.config_fields import OffOrCount, Range, Steps
 from lockstep.core.errors import UserError
 
 
@@ -36,7 +36,7 @@ class SnakeConfig(PPOConfig):
     policy_depth: Annotated[int, Range(at_least=1, at_most=4)] = 2
     """Convolutions of the scalable network."""
     pretrain_bc: Steps = 0
-    """Environment steps, over all ranks and out of total_timesteps, of imitating the scripted expert first; 0 = none."""
+    """Steps of imitating the scripted expert first, over all ranks and out of total_timesteps; 0 = none."""
     auto_scale: bool = False
     """Choose environments, steps, batch and network by the device, where they are not given."""
     max_utilization: bool = False
@@ -68,17 +68,18 @@ class SnakeConfig(PPOConfig):
 
 
 def debug() -> SnakeConfig:
-    """Train for a few seconds on a small board: for tests and first steps."""
+    """A few seconds of training on a small board: for tests and first steps."""
     return SnakeConfig(
-        grid_size=8,
+        grid_size=6,
         n_envs=16,
-        n_steps=32,
-        batch_size=128,
-        total_timesteps=20 * 16 * 32,
+        n_steps=16,
+        batch_size=64,
+        n_epochs=2,
+        total_timesteps=20 * 16 * 16,
         policy_width=16,
         policy_depth=1,
-        checkpoint_every=10 * 16 * 32,
-        eval_every=10 * 16 * 32,
+        checkpoint_every=10 * 16 * 16,
+        eval_every=10 * 16 * 16,
         eval_episodes=8,
     )
 

@@ -1,0 +1,205 @@
+"""Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lockstep.core.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
+from lockstep.core.metrics import METRICS
+from lockstep.core.run_directory import RunDirectory
+from lockstep.core.stop_request import Interrupted
+from lockstep.verbs import evaluate as evaluation
+from lockstep.verbs import model as models
+from lockstep.verbs.model import TRAINED, ModelOptions
+from lockstep.verbs.player import Player
+from lockstep.verbs.train import TrainOptions, read_config, read_run
+from lockstep.verbs.words import take
+from lockstep.workloads import registry
+
+_ERRORS: dict[int, type[LockstepError]] = {
+    error.exit_code: error for error in (UserError, RunFailed, NoValidCheckpoint, StoppedOnRequest, Interrupted)
+}
+_SPOKEN = "lockstep: "
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
+    @property
+    def name(self) -> str:
+        """Its name among the runs."""
+        return self.path.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What it was started with, field by field."""
+        return asdict(read_run(RunDirectory(self.path))[1])
+
+    @property
+    def best(self) -> Path:
+        """Where the weights with the best evaluation lie, once there was one."""
+        return self.path / "best"
+
+    @property
+    def final(self) -> Path:
+        """Where the weights at the end of the run lie."""
+        return self.path / "final"
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every log point: step, time and tags."""
+        path = self.path / METRICS
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        # A run that is still going may be in the middle of a line.
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+class Policy:
+    """A trained network that plays. B: observations, A: actions."""
+
+    def __init__(self, model: str, device: str = "auto") -> None:
+        """`model`: a run, a directory of weights or a file, as `lockstep eval` takes it."""
+        subject = models.find(model, ModelOptions(), [])
+        subject.check_policy(TRAINED)
+        trained = models.load(subject, device)
+        self.workload = subject.workload.name
+        self.config = asdict(subject.config)
+        self.step = trained.step
+        self._player = Player(subject, trained, subject.config.seed)
+
+    def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[np.int64]:
+        """The most probable action for each observation, or one drawn by the probabilities: (B, ...) -> (B,)."""
+        return self._player.act(torch.as_tensor(observations), deterministic)[0].numpy()
+
+    def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
+        """The probability of every action: (B, ...) -> (B, A)."""
+        return self._player.act(torch.as_tensor(observations))[1].numpy()
+
+    def __repr__(self) -> str:
+        return f"Policy({self.workload}, step {self.step})"
+
+
+def load(run_or_path: Run | str | Path, device: str = "auto") -> Policy:
+    """A trained model: a run (its final weights, else its best, else its newest checkpoint), a directory or a file."""
+    return Policy(_named(run_or_path), device)
+
+
+def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 2025) -> dict[str, Any]:
+    """Play whole episodes: what `lockstep eval --json` prints. Writes nothing."""
+    options = evaluation.EvaluateOptions(episodes=episodes, seed=seed)
+    subject = models.find(_named(run_or_path), options, [])
+    subject.check_policy(TRAINED)
+    return evaluation.measure(subject, TRAINED, options.episodes, options.seed, options.device)
+
+
+def train(
+    workload: str,
+    *,
+    preset: str = "base",
+    ranks: int | None = None,
+    gpus: int | None = None,
+    config: str | Path | None = None,
+    runs_dir: str | Path = "runs",
+    run_name: str | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train as `lockstep train` does, in processes of their own; `settings` are fields of the configuration.
+
+    Raises what the run ended with: UserError before anything starts, RunFailed and others after.
+    """
+    chosen = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "runs_dir": runs_dir, **settings}
+    words = [f"{name}={_text(value)}" for name, value in chosen.items() if value is not None or name in settings]
+    options, fields = take(words, TrainOptions())
+    read_config(registry.load(workload), options, fields)
+    name = run_name or _fresh_name(workload, Path(runs_dir))
+    run = RunDirectory.named(Path(runs_dir), name)
+    _run_command(["train", workload, *words, f"run_name={name}"], quiet)
+    return Run(run.path.absolute())
+
+
+def _named(run_or_path: Run | str | Path) -> str:
+    return str(run_or_path.path if isinstance(run_or_path, Run) else run_or_path)
+
+
+def _text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fresh_name(workload: str, runs_dir: Path) -> str:
+    """A name by the time, with a number where two runs start in the same second."""
+    name = f"{workload}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(name for name in names if not (runs_dir / name).exists())
+
+
+def _run_command(words: list[str], quiet: bool) -> None:
+    """Run one command to its end, its lines passed on to wherever this Python prints; raises what it ended with."""
+    said: deque[str] = deque(maxlen=100)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lockstep", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+        start_new_session=True,  # Ctrl-C reaches it once, from here, and not a second time from the terminal.
+    )
+    try:
+        _pass_on(process, said, quiet)
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        _pass_on(process, said, quiet)  # It saves before it goes.
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    if process.returncode:
+        raise _error(process.returncode, said)
+
+
+def _pass_on(process: subprocess.Popen[str], said: deque[str], quiet: bool) -> None:
+    """Hand lines on as they come, until there are no more and the process has ended."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line.strip())
+        if not quiet:
+            # A notebook's stdout is an object of its own, with no file behind it that the process could be given.
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    process.wait()
+
+
+def _error(code: int, said: Iterable[str]) -> LockstepError:
+    """The error that an exit code stands for, with the line that the command said."""
+    spoken = [line.removeprefix(_SPOKEN) for line in said if line.startswith(_SPOKEN)]
+    if code < 0:
+        return RunFailed(
+            f"the run was ended by {signal.Signals(-code).name}; the same call goes on from its checkpoint"
+        )
+    error = _ERRORS.get(code, RunFailed)((spoken or [line for line in said if line] or [f"exit code {code}"])[-1])
+    error.exit_code = code
+    return error

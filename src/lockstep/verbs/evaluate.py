@@ -1,0 +1,131 @@
+"""`lockstep eval`: whole episodes with a trained model, or with a policy to compare it with."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from lockstep.core.config_fields import OffOrCount, Range
+from lockstep.core.disk import write_atomically
+from lockstep.core.errors import UserError
+from lockstep.verbs import model as models
+from lockstep.verbs import words as command
+from lockstep.verbs.model import TRAINED, ModelOptions, Subject
+
+if TYPE_CHECKING:
+    from lockstep.core.learner import Evaluation
+
+USAGE = (
+    "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
+    "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n\n"
+    "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
+    "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
+    "its evaluation.json unless --output says otherwise."
+)
+LARGEST_BATCH = 4096
+"""Episodes played side by side; more are played one batch after another."""
+_NUMBERS = ("mean", "deviation", "min", "max", "median")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ModelOptions):
+    """What is played."""
+
+    episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
+    """Whole episodes to play."""
+    seed: OffOrCount = 2025
+    """Where the episodes' random numbers start from."""
+    policy: str = TRAINED
+    """Who plays: trained (the network's most probable action) or a baseline of the workload, as scripted or random."""
+    output: str = ""
+    """JSON file to write the results to."""
+    json: bool = False
+    """Print the results as JSON instead of a table."""
+
+
+def evaluate(words: list[str]) -> int:
+    """The verb `eval`."""
+    text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
+    options, fields = command.take(rest, EvaluateOptions())
+    subject = models.find(text, options, fields)
+    subject.check_policy(options.policy)
+    _check_writable(options.output)
+    results = measure(subject, options.policy, options.episodes, options.seed, options.device)
+    print(json.dumps(results, indent=1) if options.json else table(results))
+    _store(results, subject, options)
+    return 0
+
+
+def measure(subject: Subject, policy: str, episodes: int, seed: int, device: str) -> dict[str, Any]:
+    """Play episodes and report: the content of evaluation.json."""
+    about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
+    if policy == TRAINED:
+        model = models.load(subject, device)
+        about |= {"model": str(subject.path), "step": model.step}
+        played = [model.learner.evaluate(count, first) for count, first in _batches(episodes, seed)]
+    else:
+        play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
+        played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
+    return about | _joined(played).summary()
+
+
+def table(results: dict[str, Any]) -> str:
+    """The results for people: a heading and a line for each quantity."""
+    names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
+    what = f"{results['workload']}, {results['policy']}"
+    if results.get("step") is not None:
+        what += f" for {results['step']:,} steps ({results['model']})"
+    lines = [f"{what}: {results['episodes']:,} episodes, seed {results['seed']}", ""]
+    width = max(map(len, names))
+    lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
+    for name in names:
+        lines.append(
+            f"{name.replace('_', ' '):{width}}"
+            + "".join(f"{results[f'{name}_{number}']:12,.2f}" for number in _NUMBERS)
+        )
+    return "\n".join(lines)
+
+
+def _batches(episodes: int, seed: int) -> list[tuple[int, int]]:
+    """Episodes and seed of each batch; a larger evaluation begins with the episodes of a smaller one."""
+    from lockstep.core.random import derive_seed
+
+    starts = range(0, episodes, LARGEST_BATCH)
+    seeds = [derive_seed(seed, f"episodes from {start}") if start else seed for start in starts]
+    return [(min(LARGEST_BATCH, episodes - start), first) for start, first in zip(starts, seeds, strict=True)]
+
+
+def _joined(played: "list[Evaluation]") -> "Evaluation":
+    """All batches as one."""
+    from lockstep.core.learner import Evaluation
+
+    return Evaluation(
+        returns=[value for part in played for value in part.returns],
+        lengths=[value for part in played for value in part.lengths],
+        seed=played[0].seed,
+        extra={name: [value for part in played for value in part.extra[name]] for name in played[0].extra},
+    )
+
+
+def _check_writable(output: str) -> None:
+    """Refuse what cannot be written before playing for minutes."""
+    path = Path(output)
+    if output and (path.is_dir() or not path.parent.is_dir()):
+        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+        raise UserError(f"--output {output}: {problem}; give the path of a file to write")
+
+
+def _store(results: dict[str, Any], subject: Subject, options: EvaluateOptions) -> None:
+    content = (json.dumps(results, indent=1) + "\n").encode()
+    if options.output:
+        try:
+            write_atomically(Path(options.output), content)
+        except OSError as error:
+            raise UserError(f"--output {options.output}: not written ({error.strerror})") from error
+    elif subject.run is not None and options.policy == TRAINED:
+        try:
+            write_atomically(subject.run.path / "evaluation.json", content)
+        except OSError as error:
+            # A run that only may be read can still be evaluated.
+            print(f"evaluation.json not written ({error.strerror}); --output FILE puts it elsewhere", file=sys.stderr)

@@ -1,0 +1,213 @@
+"""From what a user names (a run, a directory of weights, a file) to a configuration and a network."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lockstep.core.config import RunConfig
+from lockstep.core.config_fields import find as find_field
+from lockstep.core.config_sources import from_yaml, resolve
+from lockstep.core.errors import UserError
+from lockstep.core.manifest import CONFIG, MANIFEST
+from lockstep.core.run_directory import RunDirectory
+from lockstep.verbs import words as command
+from lockstep.workloads import registry
+from lockstep.workloads.registry import Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lockstep.core.distributed.world import World
+    from lockstep.core.learner import Learner
+
+TRAINED = "trained"
+"""The policy that is the network; every other one is a baseline of the workload."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model, where a run or a directory does not tell."""
+
+    runs_dir: str = "runs"
+    """Folder in which runs are found by their names."""
+    workload: str = ""
+    """For a file of weights alone: what they were trained on."""
+    preset: str = "base"
+    """For a file of weights alone or a workload: the preset to start from; --FIELD VALUE goes over it."""
+    config: str = ""
+    """For a file of weights alone or a workload: YAML file whose fields override the preset's."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; auto = a GPU that is visible, else the CPU."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a user named: a configuration, and where its weights lie."""
+
+    workload: Workload
+    config: RunConfig
+    path: Path | None = None
+    """A run, a stored directory or a file; None for a workload alone."""
+    run: RunDirectory | None = None
+    """The run that the weights belong to, if any."""
+
+    def check_policy(self, policy: str) -> None:
+        """See that there is such a policy, and weights where it needs them."""
+        baselines = getattr(self.workload.module, "BASELINES", ())
+        if policy != TRAINED and policy not in baselines:
+            raise UserError(f"--policy {policy!r}: unknown; allowed: {', '.join((TRAINED, *baselines))}")
+        if policy == TRAINED and self.path is None:
+            hint = f", or --policy {' or '.join(baselines)}" if baselines else ""
+            raise UserError(f"{self.workload.name}: is a workload and has no weights; give a run of it{hint}")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A learner that holds stored weights."""
+
+    learner: "Learner"
+    world: "World"
+    step: int | None
+    """Steps it was trained for; None where nobody knows."""
+
+
+def find(text: str, options: ModelOptions, fields: list[str]) -> Subject:
+    """The model a user named; `fields` are the words that set fields of a configuration which no file tells."""
+    path = _existing(text, Path(options.runs_dir))
+    name = text.replace("-", "_")
+    if name in registry.names() and (path is None or not _describes_itself(path)):
+        return Subject(*_by_hand(name, options, fields))
+    if path is None:
+        path = RunDirectory.find(text, Path(options.runs_dir)).path
+    if options.workload or options.config:
+        name = options.workload or _described(path)[0]
+        return Subject(*_by_hand(name, options, fields), path=path, run=_run_around(path))
+    name, config_text, source = _described(path)
+    workload = registry.load(name)
+    _refuse(fields, workload, options)
+    return Subject(workload, from_yaml(config_text, workload.config_class, source), path, _run_around(path))
+
+
+def place_of(subject: Subject, device: str) -> "World":
+    """A world of one in which the subject is evaluated or watched."""
+    from lockstep.core.distributed.world import World, choose_device
+
+    return World(device=choose_device(device, 0)).with_lanes(subject.config.effective_lanes, "fast")
+
+
+def load(subject: Subject, device: str) -> TrainedModel:
+    """Build the subject's learner in a world of one and give it the stored weights."""
+    from lockstep.core.weights import load_weights
+
+    assert subject.path is not None
+    weights, manifest = load_weights(subject.path)
+    world = place_of(subject, device)
+    learner = subject.workload.build(replace(subject.config, compile="none"), world)
+    misfit = _misfit(weights, learner.model.state_dict())
+    if misfit:
+        raise UserError(
+            f"{subject.path}: does not fit the network that {subject.workload.name} builds from this configuration: "
+            f"{misfit}; give the --preset, --config and fields that it was trained with"
+        )
+    learner.model.load_state_dict(weights)
+    learner.model.eval()
+    step = manifest.step if manifest else _header(subject.path).get("step")
+    return TrainedModel(learner, world, None if step is None else int(step))
+
+
+def _misfit(weights: "dict[str, Tensor]", network: "dict[str, Tensor]") -> str:
+    """The first difference between what is stored and what is needed, in words; empty where there is none."""
+    for name in sorted(weights.keys() | network.keys()):
+        stored, needed = weights.get(name), network.get(name)
+        if stored is None or needed is None:
+            return f"tensor {name} is {'missing' if stored is None else 'not known to it'}"
+        if stored.shape != needed.shape:
+            return f"tensor {name} has the shape {tuple(stored.shape)}, not {tuple(needed.shape)}"
+    return ""
+
+
+def _existing(text: str, runs_dir: Path) -> Path | None:
+    """The path that is meant: as it stands, else below the folder of runs (`name`, `name/best`)."""
+    for path in (Path(text), runs_dir / text):
+        try:
+            if path.exists():
+                return path
+        except (OSError, ValueError):  # a name that cannot be one
+            return None
+    return None
+
+
+def _describes_itself(path: Path) -> bool:
+    return path.is_file() or (path / CONFIG).is_file() or (path / MANIFEST).is_file()
+
+
+def _by_hand(name: str, options: ModelOptions, fields: list[str]) -> tuple[Workload, Any]:
+    workload = registry.load(name)
+    resolved = resolve(workload.preset(options.preset), config_file=options.config or None, overrides=fields)
+    return workload, resolved.config
+
+
+def _refuse(fields: list[str], workload: Workload, options: ModelOptions) -> None:
+    """Let no words pass that nobody would read: a stored model plays the game that it was trained on."""
+    for word in fields:
+        if find_field(workload.config_class, word.removeprefix("--").partition("=")[0]):
+            raise UserError(
+                f"{word}: a stored model is used with the configuration that it was trained with; leave this out, "
+                "or describe the model anew with --workload, --preset and fields"
+            )
+    command.take_all(fields, options)
+
+
+def _described(path: Path) -> tuple[str, str, str]:
+    """The workload, the configuration's text and where that stands: in the manifest's company, the file or the run."""
+    from lockstep.core import manifest as manifests
+    from lockstep.core import weights
+
+    folder = path if path.is_dir() else path.parent
+    if (folder / MANIFEST).is_file():
+        manifest = weights.read_manifest(folder)
+        if CONFIG in manifest.files:
+            try:
+                text = manifests.read_file(folder, CONFIG, manifest.files[CONFIG]).decode()
+            except (manifests.Damaged, UnicodeDecodeError) as damage:
+                weights.refuse(folder, str(damage))
+            return manifest.workload, text, str(folder / CONFIG)
+    header = _header(path)
+    if "workload" in header and "config" in header:
+        return header["workload"], header["config"], str(path)
+    run = _run_around(path)
+    if run is None:
+        raise UserError(
+            f"{path}: no configuration beside it says what it is; give a run's directory, "
+            "or --workload NAME with --preset, --config FILE or fields"
+        )
+    return *run.read_config(), str(run.path / CONFIG)
+
+
+def _run_around(path: Path) -> RunDirectory | None:
+    """The run that a stored directory or file lies in: a checkpoint is two floors below it."""
+    folder = path if path.is_dir() else path.parent
+    if not folder.name or folder.name == "..":
+        folder = folder.resolve()
+    stored = (folder / MANIFEST).is_file()
+    for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
+        run = RunDirectory(place)
+        try:
+            run.read_config()
+        except UserError:
+            continue
+        return run
+    return None
+
+
+def _header(path: Path) -> dict[str, str]:
+    """What a .safetensors file says of itself, as `lockstep export` writes it."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return {}
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: not a safetensors file ({error})") from error

@@ -1,0 +1,189 @@
+"""`lockstep play`: watch a model in the terminal, or film it."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, median_high
+from typing import TYPE_CHECKING, Annotated, Any
+
+from lockstep.core.config_fields import OffOrCount, Range
+from lockstep.core.errors import UserError
+from lockstep.verbs import model as models
+from lockstep.verbs import words as command
+from lockstep.verbs.model import TRAINED, ModelOptions, Subject
+
+if TYPE_CHECKING:
+    from lockstep.parts.film import Scene
+
+USAGE = (
+    "lockstep play RUN | FILE [--episodes N] [--seed S] [--fps 10] [--stochastic] [--policy NAME]\n"
+    "                     [--video out.gif | out.mp4] [--max-frames N]\n"
+    "       lockstep play WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n\n"
+    "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
+    "one typical game: of nine, with the seeds S to S+8, the one with the median return. With --episodes N it shows\n"
+    "the first N games of seed S."
+)
+CANDIDATES = 9
+"""Games out of which a video's is chosen."""
+LONGEST_VIDEO = 1000
+"""Frames of a video, unless --max-frames says otherwise."""
+_WRITERS = {".gif": "write_gif", ".mp4": "write_mp4"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(ModelOptions):
+    """What is shown."""
+
+    episodes: OffOrCount = 0
+    """Episodes to show; 0 = until Ctrl-C in a terminal, else one."""
+    seed: OffOrCount = 2025
+    """Where the episodes' random numbers start from; the same episodes as those of `lockstep eval` with this seed."""
+    fps: Annotated[float, Range(above=0, at_most=50)] = 10.0
+    """Steps shown in a second."""
+    stochastic: bool = False
+    """Draw actions by their probabilities instead of taking the most probable one."""
+    policy: str = TRAINED
+    """Who plays: trained (the network) or a baseline of the workload, as scripted or random."""
+    video: str = ""
+    """File to write instead of showing it here: .gif, or .mp4 (needs the extra lockstep[video])."""
+    max_frames: OffOrCount = 0
+    """Frames after which to end; 0 = no limit, in a video 1,000."""
+
+
+@dataclass
+class _Show:
+    """What was seen so far."""
+
+    scores: list[float]
+    frames: int = 0
+
+    def watch(self, scenes: "Iterator[Scene]", episodes: int, frames: int) -> "Iterator[Scene]":
+        """Pass on so many episodes and frames (0 = no limit) and take notes."""
+        for scene in islice(scenes, frames or None):
+            self.frames += 1
+            yield scene
+            if scene.ended:
+                self.scores.append(scene.score)
+                if len(self.scores) == episodes:
+                    return
+
+    def __str__(self) -> str:
+        if not self.scores:
+            return f"{self.frames} frames, no episode to its end"
+        return f"{len(self.scores)} episode(s), {self.frames} frames, mean return {fmean(self.scores):.2f}"
+
+
+def play(words: list[str]) -> int:
+    """The verb `play`."""
+    text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
+    options, fields = command.take(rest, PlayOptions())
+    subject = models.find(text, options, fields)
+    subject.check_policy(options.policy)
+    write = _film_writer(options.video) if options.video else None
+    subject.workload.offer("scenes")
+    stage = _Stage(subject, options)
+    if write:
+        return _film(stage, options, write)
+    return _animate(stage, options) if sys.stdout.isatty() else _print(stage, options)
+
+
+class _Stage:
+    """The player and the game: scenes for any seed."""
+
+    def __init__(self, subject: Subject, options: PlayOptions) -> None:
+        self._subject, self._options = subject, options
+        self._model = models.load(subject, options.device) if options.policy == TRAINED else None
+
+    def scenes(self, seed: int) -> "Iterator[Scene]":
+        """Game after game."""
+        return self._subject.workload.offer("scenes")(self._subject.config, self._act(seed), seed)
+
+    def typical(self, seed: int) -> int:
+        """Out of a few seeds from this one on, that of the first game with the median return (of two, the better)."""
+        if self._model is None:
+            world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
+            play = self._subject.workload.offer("evaluate_baseline")
+            scores = [play(baseline, self._subject.config, world, 1, seed + i).score() for i in range(CANDIDATES)]
+        elif self._options.stochastic:
+            scores = [_score(self.scenes(seed + i)) for i in range(CANDIDATES)]
+        else:
+            scores = [self._model.learner.evaluate(1, seed + i).score() for i in range(CANDIDATES)]
+        return seed + scores.index(median_high(scores))
+
+    def _act(self, seed: int) -> Any:
+        """What the workload's scenes ask for: a function of the observation, or a baseline's name."""
+        if self._model is None:
+            return self._options.policy
+        from lockstep.verbs.player import Player
+
+        player = Player(self._subject, self._model, seed)
+        return lambda observation: player.act(observation, deterministic=not self._options.stochastic)
+
+
+def _score(scenes: "Iterator[Scene]") -> float:
+    return next(scene.score for scene in scenes if scene.ended)
+
+
+def _animate(stage: _Stage, options: PlayOptions) -> int:
+    """Move the board in place until the last episode, or until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    show, code = _Show([]), 0
+    try:
+        with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+            due = time.monotonic()
+            for scene in show.watch(stage.scenes(options.seed), options.episodes, options.max_frames):
+                live.update(Text.from_ansi(scene.text, no_wrap=True, overflow="crop"), refresh=True)
+                due = max(due + 1 / options.fps, time.monotonic())
+                time.sleep(max(due - time.monotonic(), 0))
+    except KeyboardInterrupt:
+        code = 130
+    print(show)
+    return code
+
+
+def _print(stage: _Stage, options: PlayOptions) -> int:
+    """Print the frames as plain text, for logs and pipes."""
+    from rich.text import Text
+
+    show = _Show([])
+    for scene in show.watch(stage.scenes(options.seed), options.episodes or 1, options.max_frames):
+        print(Text.from_ansi(scene.text).plain, end="\n\n")
+    print(show)
+    return 0
+
+
+def _film(stage: _Stage, options: PlayOptions, write: Callable[..., int]) -> int:
+    seed = options.seed if options.episodes else stage.typical(options.seed)
+    show, longest = _Show([]), options.max_frames or LONGEST_VIDEO
+    scenes = show.watch(stage.scenes(seed), options.episodes or 1, longest)
+    try:
+        write(scenes, Path(options.video), options.fps)
+    except OSError as error:
+        raise UserError(f"--video {options.video}: not written ({error.strerror or error})") from error
+    cut = f"; cut at {longest:,} frames (--max-frames)" if show.frames == longest else ""
+    print(f"{options.video}: seed {seed}, {show}{cut}")
+    return 0
+
+
+def _film_writer(video: str) -> Callable[..., int]:
+    """The function that writes such a file; refuses before anything is played what could not be written after it."""
+    path = Path(video)
+    if path.suffix.lower() not in _WRITERS:
+        raise UserError(f"--video {video}: unknown kind of video; allowed: {', '.join(_WRITERS)}")
+    if path.is_dir() or not path.parent.is_dir():
+        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+        raise UserError(f"--video {video}: {problem}; give the path of a file to write")
+    from lockstep.parts import film
+
+    if path.suffix.lower() == ".mp4":
+        try:
+            import imageio_ffmpeg  # noqa: F401 - only asked whether it is there
+        except ImportError as error:
+            raise UserError(f"--video {video}: needs imageio-ffmpeg; pip install 'lockstep[video]'") from error
+    return getattr(film, _WRITERS[path.suffix.lower()])

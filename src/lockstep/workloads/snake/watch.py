@@ -1,0 +1,123 @@
+"""Snake to look at: one game after another, each step as text and as a picture."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import count, pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lockstep.parts.film import Scene
+from lockstep.workloads.snake import render
+from lockstep.workloads.snake.build import BASELINES, rules_of
+from lockstep.workloads.snake.env import SnakeEnv
+from lockstep.workloads.snake.workload import SnakeConfig
+
+Act = Callable[[Tensor], tuple[Tensor, Tensor | None]]
+"""Observations (B, ...) to actions (B,) and, where there are any, the probabilities (B, 4) they were chosen by."""
+
+_PICTURE_SIZE = 360
+_MARGIN = 8
+_GROUND, _CELL, _SNAKE, _HEAD, _DEAD, _FOOD = (
+    (16, 18, 24),
+    (26, 29, 38),
+    (52, 168, 83),
+    (190, 242, 100),
+    (214, 218, 224),
+    (239, 68, 68),
+)
+_MOVES = ("left", "right", "up", "down")
+_BAR = 12
+
+
+def scenes(config: SnakeConfig, act: Act | str, seed: int) -> Iterator[Scene]:
+    """Yield what there is to see at every step, for ever: game after game, as an evaluation with this seed plays them.
+
+    `act` is what a network does, or the name of one of BASELINES.
+    """
+    rules = rules_of(config)
+    for game in count():
+        env = SnakeEnv(rules, torch.tensor([game]), seed, torch.device("cpu"))
+        yield from _game(env, _baseline(act, env) if isinstance(act, str) else act, game + 1)
+
+
+def _baseline(name: str, env: SnakeEnv) -> Act:
+    return lambda _: (BASELINES[name](env), None)
+
+
+def _game(env: SnakeEnv, act: Act, number: int) -> Iterator[Scene]:
+    observation, score, ending = env.reset(), 0.0, ""
+    while not ending:
+        action, chances = act(observation)
+        yield _scene(env, number, score, None if chances is None else chances[0].tolist(), ending)
+        done = env.advance(action)
+        observation, score = done.observation, score + float(done.reward)
+        if bool(done.terminated | done.truncated):
+            late = int(env.steps[0]) >= env.rules.step_limit
+            ending = "won" if bool(done.info["won"]) else "out of time" if late else "died"
+    yield _scene(env, number, score, None, ending)
+
+
+def _scene(env: SnakeEnv, number: int, score: float, chances: list[float] | None, ending: str) -> Scene:
+    words = (f"step {int(env.steps[0])}", f"length {int(env.length[0])}", f"score {score:.2f}", ending)
+    return Scene(
+        text=_beside(render.text(env, 0, color=True), _panel(number, score, chances, ending)),
+        image=_picture(env, died=ending == "died"),
+        caption="   ".join(filter(None, words)),
+        score=score,
+        ended=bool(ending),
+    )
+
+
+def _panel(number: int, score: float, chances: list[float] | None, ending: str) -> list[str]:
+    lines = [f"game   {number}", f"score  {score:.2f}", ending, ""]
+    for move, chance in zip(_MOVES, chances or (), strict=False):
+        lines.append(f"{move:6} {'█' * round(chance * _BAR):{_BAR}} {chance:4.0%}")
+    return lines
+
+
+def _beside(board: str, panel: list[str]) -> str:
+    """The panel to the right of the board, from its second line on."""
+    lines = board.splitlines()
+    notes = ["", *panel, *[""] * len(lines)]
+    return "\n".join(f"{line}   {note}".rstrip() for line, note in zip(lines, notes, strict=False))
+
+
+def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
+    """One board with the snake as a band, so that its way can be followed where it lies beside itself."""
+    size = env.rules.grid_size
+    scale = _scale(size)
+    picture = _empty_picture(size).copy()
+    board = picture[_MARGIN:, _MARGIN:-_MARGIN]
+
+    def fill(first: int, last: int, colour: render.Colour, inset: int) -> None:
+        rows, columns = sorted((first // size, last // size)), sorted((first % size, last % size))
+        down = slice(rows[0] * scale + inset, (rows[1] + 1) * scale - inset)
+        across = slice(columns[0] * scale + inset, (columns[1] + 1) * scale - inset)
+        board[down, across] = colour
+
+    snake, food = env.cells(0), int(env.food[0])
+    if food not in snake:
+        fill(food, food, _FOOD, scale // 5)
+    for one, following in pairwise(snake):
+        fill(one, following, _SNAKE, scale // 7)
+    fill(snake[-1], snake[-1], _DEAD if died else _HEAD, scale // 7)
+    return picture
+
+
+@cache
+def _empty_picture(size: int) -> NDArray[np.uint8]:
+    """A board without a snake, its cells set apart by lines; a margin on three sides, the caption is the fourth."""
+    scale = _scale(size)
+    picture = np.empty((size * scale + _MARGIN, size * scale + 2 * _MARGIN, 3), np.uint8)
+    picture[:] = _GROUND
+    inside = np.arange(size * scale) % scale >= max(scale // 15, 1)
+    picture[_MARGIN:, _MARGIN:-_MARGIN][np.ix_(inside, inside)] = _CELL
+    return picture
+
+
+def _scale(size: int) -> int:
+    """Pixels of a cell."""
+    return max(_PICTURE_SIZE // size, 4)
