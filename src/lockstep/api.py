@@ -27,13 +27,15 @@ from lockstep.verbs import model as models
 from lockstep.verbs.model import TRAINED, ModelOptions
 from lockstep.verbs.player import Player
 from lockstep.verbs.train import TrainOptions, read_config, read_run
-from lockstep.verbs.words import take
+from lockstep.verbs.words import take, take_all
 from lockstep.workloads import registry
 
 _ERRORS: dict[int, type[LockstepError]] = {
     error.exit_code: error for error in (UserError, RunFailed, NoValidCheckpoint, StoppedOnRequest, Interrupted)
 }
 _SPOKEN = "lockstep: "
+_AFTERWARDS = ("not restarted", "restarting ", "rank(s) ")
+"""How the lines begin in which the launcher tells what followed from a failure."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def load(run_or_path: Run | str | Path, device: str = "auto") -> Policy:
 
 def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 2025) -> dict[str, Any]:
     """Play whole episodes: what `lockstep eval --json` prints. Writes nothing."""
-    options = evaluation.EvaluateOptions(episodes=episodes, seed=seed)
+    options = take_all([f"episodes={episodes}", f"seed={seed}"], evaluation.EvaluateOptions())
     subject = models.find(_named(run_or_path), options, [])
     subject.check_policy(TRAINED)
     return evaluation.measure(subject, TRAINED, options.episodes, options.seed, options.device)
@@ -176,7 +178,7 @@ def _run_command(words: list[str], quiet: bool) -> None:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait()
+        process.communicate()
     if process.returncode:
         raise _error(process.returncode, said)
 
@@ -195,11 +197,19 @@ def _pass_on(process: subprocess.Popen[str], said: deque[str], quiet: bool) -> N
 
 def _error(code: int, said: Iterable[str]) -> LockstepError:
     """The error that an exit code stands for, with the line that the command said."""
-    spoken = [line.removeprefix(_SPOKEN) for line in said if line.startswith(_SPOKEN)]
     if code < 0:
         return RunFailed(
-            f"the run was ended by {signal.Signals(-code).name}; the same call goes on from its checkpoint"
+            f"the run was ended by {signal.Signals(-code).name}; `lockstep resume` goes on from its newest checkpoint"
         )
-    error = _ERRORS.get(code, RunFailed)((spoken or [line for line in said if line] or [f"exit code {code}"])[-1])
+    spoken = [line.removeprefix(_SPOKEN) for line in said if line.startswith(_SPOKEN)]
+    error = _ERRORS.get(code, RunFailed)(_cause(spoken) or [f"exit code {code}", *filter(None, said)][-1])
     error.exit_code = code
     return error
+
+
+def _cause(spoken: list[str]) -> str:
+    """The line that tells why, with the last of those indented below it; the launcher says more around it."""
+    told = [line for line in spoken if not line.startswith(_AFTERWARDS)]
+    heads = [line for line in told if not line.startswith(" ")]
+    details = [told[-1].strip()] if told and told[-1].startswith(" ") else []
+    return ": ".join(heads[-1:] + details)

@@ -48,7 +48,7 @@ def test_seed_purpose_index_step_and_draw_all_matter():
 
 def test_uniform_numbers_fill_the_unit_interval_evenly():
     numbers = random.uniform(0, "test", torch.arange(100_000), 0)
-    assert 0.0 <= float(numbers.min()) and float(numbers.max()) < 1.0
+    assert float(numbers.min()) >= 0.0 and float(numbers.max()) < 1.0
     counts = torch.histc(numbers, bins=10, min=0, max=1)
     # Deviation of a bin is about 95; six of them leave no room for chance at a fixed seed.
     assert float((counts - 10_000).abs().max()) < 570

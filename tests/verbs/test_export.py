@@ -121,7 +121,8 @@ def test_safetensors_describe_themselves_and_can_be_evaluated(at_runs, tmp_path,
 def test_without_an_output_the_file_lies_in_the_run(at_runs, capsys):
     assert main(["export", "demo/final"]) == 0
     assert (at_runs / "export" / "step-000000001234.safetensors").exists()
-    assert "step-000000001234.safetensors: safetensors, 40,853 parameters" in capsys.readouterr().out
+    # Convolution 3*9*16 + 16, features 16*3*3*256 + 256, actor 256*4 + 4, critic 256 + 1.
+    assert "step-000000001234.safetensors: safetensors, 38,853 parameters" in capsys.readouterr().out
 
 
 def test_wrong_words_are_told_in_one_line(at_runs, capsys):

@@ -1,5 +1,6 @@
 """Starting ranks: how many, with how many threads, and what each of them does first. Needs no torch to be imported."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -10,8 +11,10 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from lockstep.core import pulse
+from lockstep.core.distributed import environment
 from lockstep.core.errors import UserError
 
 LAUNCHER_VARIABLE = "LOCKSTEP_LAUNCHER"
@@ -84,10 +87,24 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(3)
 
 
+def leave(code: int) -> NoReturn:
+    """End this process with an exit code; a rank does so without the interpreter's teardown.
+
+    Threads of a process group that let go of a tensor during that teardown abort the process (pytorch/pytorch#190489),
+    and an abort would be taken for a crash.
+    """
+    if environment.launched():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def _leave_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Write an uncaught exception where the launcher looks; it shows the first one of all ranks, once."""
     if issubclass(kind, KeyboardInterrupt):
-        os._exit(130)
+        leave(130)
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         now = time.time()
@@ -95,4 +112,6 @@ def _leave_traceback(kind: type[BaseException], error: BaseException, trace: Tra
         extra = {"py_callstack": lines, "timestamp": str(int(now)), "time": now}
         Path(path).write_text(json.dumps({"message": {"message": f"{kind.__name__}: {error}", "extraInfo": extra}}))
     if not path or LAUNCHER_VARIABLE not in os.environ:
-        sys.__excepthook__(kind, error, trace)
+        # Not to sys.stderr: torch's own hook has put a buffer there, which is lost with the process.
+        traceback.print_exception(kind, error, trace, file=sys.__stderr__)
+    leave(1)

@@ -15,7 +15,7 @@ def plan_rows(workload: str, config: RunConfig, size: int, device: str) -> list[
     """The plan as (what, how much) rows: where it runs, how lanes are dealt, and the algorithm's own sizes."""
     threads = f", {config.threads} thread(s) a rank" if config.threads else ""
     rows = [
-        ("run", f"{workload} in {config.runs_dir}/{config.run_name}, seed {config.seed}"),
+        ("run", f"{workload} in {config.runs_dir}/{config.run_name or workload + '-<time>'}, seed {config.seed}"),
         ("device", f"{device}{threads}, precision {config.precision}"),
         ("ranks", f"{size}, sync {config.sync}, lanes {shares(config.effective_lanes, config, size)}"),
     ]

@@ -11,8 +11,8 @@ import torch
 from lockstep.core import checkpoint, shelf, weights
 from lockstep.core.config import RunConfig
 from lockstep.core.config_sources import to_yaml
-from lockstep.core.distributed.environment import local_size
 from lockstep.core.display import Display, open_display
+from lockstep.core.distributed.environment import local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.journal import Journal

@@ -23,8 +23,9 @@ class Descent:
         on_gpu = device.type == "cuda"
         # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
         self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
+        self._fused = device.type != "mps"
         self._adam = torch.optim.Adam(
-            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=device.type != "mps", capturable=on_gpu
+            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=self._fused, capturable=on_gpu
         )
 
     def set_rate(self, rate: float) -> None:
@@ -43,7 +44,8 @@ class Descent:
         torch._foreach_mul_(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
         # The fused kernel leaves everything as it is where this is 1, without waiting for the device.
         self._adam.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
-        self._adam.step()
+        if self._fused or bool(finite):
+            self._adam.step()
         return norm, finite
 
     def state(self) -> dict[str, Tensor]:

@@ -12,11 +12,19 @@ from lockstep.parts.vector_env import VectorEnv
 
 Act = Callable[[Tensor, Any], Tensor]
 """A policy: the actions for an observation, or, for one that knows the rules, for the environment itself."""
+Record = Callable[[Callable[[], None]], Callable[[], None]]
+"""Turns a step into one that a GPU replays (see core.graphs), or leaves it as it is."""
 Episode = tuple[float, int, dict[str, float]]
 
 
 def evaluate(
-    world: World, make_env: Callable[[Tensor], VectorEnv], act: Act, episodes: int, seed: int, tag: str
+    world: World,
+    make_env: Callable[[Tensor], VectorEnv],
+    act: Act,
+    episodes: int,
+    seed: int,
+    tag: str,
+    record: Record = lambda step: step,
 ) -> Evaluation:
     """Play episodes 0..episodes-1, each in the environment of its number. Called by every rank.
 
@@ -24,7 +32,7 @@ def evaluate(
     """
     played: list[Episode] = []
     for numbers in _groups(world, episodes):
-        played += play_out(make_env(numbers), act)
+        played += play_out(make_env(numbers), act, record)
     everything = [episode for part in world.gather_json(played) for episode in part]
     return Evaluation(
         returns=[episode[0] for episode in everything],
@@ -41,29 +49,47 @@ def _groups(world: World, episodes: int) -> list[Tensor]:
     return [torch.arange(share.start, share.stop, device=world.device) for share in groups if len(share)]
 
 
-@torch.no_grad()
-def play_out(env: VectorEnv, act: Act) -> list[Episode]:
+def play_out(env: VectorEnv, act: Act, record: Record = lambda step: step) -> list[Episode]:
     """The first episode of every environment: (return, length, info) each."""
-    observation = env.reset()
-    device = observation.device
-    total = torch.zeros(env.count, dtype=torch.float64, device=device)
-    length = torch.zeros(env.count, dtype=torch.int64, device=device)
-    playing = torch.ones(env.count, dtype=torch.bool, device=device)
-    info: dict[str, Tensor] = {}
-    step = 0
+    play = _Play(env, act)
+    step = record(play.step)
+    steps = 0
     # Asking a GPU "all done?" makes it wait: ask now and then, the surplus steps change nothing.
-    while step % 16 or bool(playing.any()):
-        transition = env.step(act(observation, env))
-        observation = transition.observation
-        total += transition.reward * playing
-        length += playing
-        ended = (transition.terminated | transition.truncated) & playing
+    while steps % 16 or bool(play.playing.any()):
+        step()
+        steps += 1
+    return play.episodes()
+
+
+class _Play:
+    """Every environment's first episode as it goes on, in tensors that stay where they are."""
+
+    def __init__(self, env: VectorEnv, act: Act) -> None:
+        self._env, self._act = env, act
+        self._observation = env.reset().clone()
+        device = self._observation.device
+        self._total = torch.zeros(env.count, dtype=torch.float64, device=device)
+        self._length = torch.zeros(env.count, dtype=torch.int64, device=device)
+        self.playing = torch.ones(env.count, dtype=torch.bool, device=device)
+        self._info: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One action in every environment; those whose episode has ended go on unobserved."""
+        transition = self._env.step(self._act(self._observation, self._env))
+        self._observation.copy_(transition.observation)
+        self._total += transition.reward * self.playing
+        self._length += self.playing
+        ended = (transition.terminated | transition.truncated) & self.playing
         for name, value in transition.info.items():
-            info[name] = torch.where(ended, value.double(), info.get(name, torch.zeros_like(total)))
-        playing &= ~ended
-        step += 1
-    columns = {name: value.tolist() for name, value in info.items()}
-    return [
-        (reward, steps, {name: column[i] for name, column in columns.items()})
-        for i, (reward, steps) in enumerate(zip(total.tolist(), length.tolist(), strict=True))
-    ]
+            kept = self._info.setdefault(name, torch.zeros_like(self._total))
+            kept.copy_(torch.where(ended, value.double(), kept))
+        self.playing &= ~ended
+
+    def episodes(self) -> list[Episode]:
+        """What was played."""
+        columns = {name: value.tolist() for name, value in self._info.items()}
+        return [
+            (reward, steps, {name: column[i] for name, column in columns.items()})
+            for i, (reward, steps) in enumerate(zip(self._total.tolist(), self._length.tolist(), strict=True))
+        ]

@@ -39,23 +39,21 @@ class Scene:
     """Whether this is the last scene of its episode."""
 
 
-def write_gif(scenes: Iterable[Scene], path: Path, fps: float) -> int:
-    """Write scenes as a GIF that loops; returns how many there were."""
+def write_gif(scenes: Iterable[Scene], path: Path, fps: float) -> None:
+    """Write scenes as a GIF that loops."""
     assert 0 < fps <= FASTEST_GIF
     frames = _timed(scenes, fps)
     first = next(frames)
-    counted = _Counted(frames)
     temporary = _temporary(path)
     try:
-        first.save(temporary, save_all=True, append_images=counted, loop=0)
+        first.save(temporary, save_all=True, append_images=frames, loop=0)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    return counted.count + 1
 
 
-def write_mp4(scenes: Iterable[Scene], path: Path, fps: float) -> int:
-    """Write scenes as an MP4 (H.264) that every player shows; returns how many there were. Needs imageio-ffmpeg."""
+def write_mp4(scenes: Iterable[Scene], path: Path, fps: float) -> None:
+    """Write scenes as an MP4 (H.264) that every player shows. Needs imageio-ffmpeg."""
     import imageio_ffmpeg
 
     scenes = iter(scenes)
@@ -65,33 +63,17 @@ def write_mp4(scenes: Iterable[Scene], path: Path, fps: float) -> int:
     writer = imageio_ffmpeg.write_frames(
         str(temporary), size, fps=fps, codec="libx264", quality=8, macro_block_size=2, ffmpeg_log_level="error"
     )
-    count = 0
     try:
         writer.send(None)
         for scene, last in _with_last(chain([first], scenes)):
             frame = _picture(scene, even=True).tobytes()
             for _ in range(1 + (round(_PAUSE * fps) if scene.ended or last else 0)):
                 writer.send(frame)
-            count += 1
         writer.close()
         temporary.replace(path)
     finally:
         writer.close()
         temporary.unlink(missing_ok=True)
-    return count
-
-
-class _Counted:
-    """An iterator that knows how much it gave."""
-
-    def __init__(self, frames: Iterator[Image.Image]) -> None:
-        self._frames = frames
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Image.Image]:
-        for frame in self._frames:
-            self.count += 1
-            yield frame
 
 
 class _Palette:

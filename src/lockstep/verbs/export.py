@@ -51,7 +51,8 @@ def export(words: list[str]) -> int:
         _write(path, lambda file: _write_safetensors(subject, weights, model.step, file))
     else:
         _write(path, lambda file: _write_foreign(options.format, subject, weights, file))
-    print(f"{path}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters")
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    print(f"{shown}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters")
     return 0
 
 

@@ -186,9 +186,7 @@ def _described(path: Path) -> tuple[str, str, str]:
 
 def _run_around(path: Path) -> RunDirectory | None:
     """The run that a stored directory or file lies in: a checkpoint is two floors below it."""
-    folder = path if path.is_dir() else path.parent
-    if not folder.name or folder.name == "..":
-        folder = folder.resolve()
+    folder = (path if path.is_dir() else path.parent).resolve()
     stored = (folder / MANIFEST).is_file()
     for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
         run = RunDirectory(place)

@@ -158,7 +158,7 @@ def _print(stage: _Stage, options: PlayOptions) -> int:
     return 0
 
 
-def _film(stage: _Stage, options: PlayOptions, write: Callable[..., int]) -> int:
+def _film(stage: _Stage, options: PlayOptions, write: Callable[..., None]) -> int:
     seed = options.seed if options.episodes else stage.typical(options.seed)
     show, longest = _Show([]), options.max_frames or LONGEST_VIDEO
     scenes = show.watch(stage.scenes(seed), options.episodes or 1, longest)
@@ -171,7 +171,7 @@ def _film(stage: _Stage, options: PlayOptions, write: Callable[..., int]) -> int
     return 0
 
 
-def _film_writer(video: str) -> Callable[..., int]:
+def _film_writer(video: str) -> Callable[..., None]:
     """The function that writes such a file; refuses before anything is played what could not be written after it."""
     path = Path(video)
     if path.suffix.lower() not in _WRITERS:

@@ -25,10 +25,8 @@ USAGE = (
 RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
 # What does not change the experiment may differ when the same run goes on.
-_FREE_TO_CHANGE = {
-    "run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every", "check_every", "device",
-    "threads", "timeout", "wandb", "wandb_project",
-}  # fmt: skip
+_FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
+_FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +123,8 @@ def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, mu
         old, new = getattr(stored, name), getattr(config, name)
         if old != new and name not in _FREE_TO_CHANGE:
             raise UserError(
-                f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; "
-                f"choose another --run-name, or change it with `lockstep resume {run.path} --{name.replace('_', '-')} ...`"
+                f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another --run-name, "
+                f"or change it with `lockstep resume {run.path} --{name.replace('_', '-')} ...`"
             )
     if run.status().state == "finished":
         raise UserError(

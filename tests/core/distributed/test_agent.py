@@ -132,8 +132,8 @@ def test_a_deliberate_end_of_another_rank_is_shown(start):
         if rank == 1:
             print("lanes 0: at least 1", file=sys.stderr)
             sys.exit(2)
-        print("Connection closed by peer")
-        sys.exit(1)
+        time.sleep(0.1)
+        raise RuntimeError("[gloo] Connection closed by peer")
     """)
     assert code == 2
     assert lines[0].startswith("rank 1 ended with exit code 2 at ")
@@ -202,7 +202,8 @@ def test_torchrun_starts_and_restarts_the_same_world(tmp_path):
     assert json.loads((tmp_path / "result").read_text()) == [1, 2.0, 2, ["127.0.0.1"]]
 
 
-def test_a_stopped_rank_is_found_named_and_replaced(start):
+def test_a_stopped_rank_is_found_named_and_replaced(start, monkeypatch):
+    monkeypatch.setattr(agent, "_CRASH_GRACE", 0.5)
     code, lines = start(
         """
         if attempt == 0:
@@ -218,7 +219,8 @@ def test_a_stopped_rank_is_found_named_and_replaced(start):
     assert lines[-1].startswith("rank 1 no longer answered at step 12 (learning); restarting all ranks")
 
 
-def test_a_rank_that_never_lets_python_run_leaves_a_stack(start):
+def test_a_rank_that_never_lets_python_run_leaves_a_stack(start, monkeypatch):
+    monkeypatch.setattr(agent, "_CRASH_GRACE", 0.5)
     code, lines = start(
         """
         import ctypes

@@ -4,18 +4,19 @@ from itertools import product
 import pytest
 
 from lockstep.core.errors import UserError
-from lockstep.workloads.snake.autoscale import Device, autoscale
+from lockstep.core.machine import Machine
+from lockstep.workloads.snake.autoscale import autoscale
 from lockstep.workloads.snake.workload import SnakeConfig, base
 
 SIZES = ("n_envs", "n_steps", "batch_size", "policy_width", "policy_depth")
 
 
 def gpu(memory):
-    return Device("NVIDIA Test", memory, physical_cores=16, logical_cores=32)
+    return Machine("NVIDIA Test", memory, physical_cores=16, logical_cores=32)
 
 
 def cpu(physical, logical):
-    return Device("Test CPU", 0, physical, logical)
+    return Machine("Test CPU", 0, physical, logical)
 
 
 def scaled(device, fill=False, explicit=(), **fields):

@@ -54,7 +54,7 @@ class PPOLearner:
         self._precision = Precision(config.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
         self._descent = Descent(dict(self.model.named_parameters()), config.adam_eps, config.max_grad_norm)
-        accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
+        self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
         policy = accelerator.compile(self.model)
         self._envs_per_lane = config.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, policy, accelerator) for lanes in world.lanes.cohorts]
@@ -106,7 +106,10 @@ class PPOLearner:
             with self._precision.autocast():
                 return self.model(observation)[0].argmax(-1)
 
-        return evaluate(self._world, lambda index: self._make_env(index, seed), greedy, episodes, seed, self._name)
+        def make_env(index: Tensor) -> VectorEnv:
+            return self._make_env(index, seed)
+
+        return evaluate(self._world, make_env, greedy, episodes, seed, self._name, self._accelerator.record)
 
     def timings(self) -> dict[str, float]:
         """Seconds of this rank since the last call, by part."""

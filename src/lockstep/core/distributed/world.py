@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

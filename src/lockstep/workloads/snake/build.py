@@ -1,6 +1,5 @@
 """Snake as a learner: the environment, the network and PPO put together."""
 
-import torch
 from torch import Tensor
 
 from lockstep.algorithms.ppo.learner import PPOLearner

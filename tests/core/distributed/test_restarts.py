@@ -1,0 +1,113 @@
+import json
+import signal
+
+import pytest
+
+from lockstep.core.distributed.failures import Exit, cause, last_words, report
+from lockstep.core.distributed.restarts import RestartPolicy
+from lockstep.core.pulse import Reading
+
+LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:36242"
+KILLED = -signal.SIGKILL
+
+
+def ended(rank, code, told="", at=0.0, step=-1, **more):
+    return Exit(rank, code, told, at, Reading(1, step, "learning" if step >= 0 else ""), **more)
+
+
+def test_a_kill_is_the_cause_even_if_its_peers_are_noticed_first():
+    exits = [ended(0, 1, LOST_PEER, at=1), ended(1, KILLED, at=2)]
+    assert cause(exits).rank == 1
+
+
+def test_the_first_exception_that_blames_no_peer_is_the_cause():
+    exits = [ended(0, 1, LOST_PEER, at=1), ended(1, 1, "ValueError: b", at=3), ended(2, 1, "ValueError: a", at=2)]
+    assert cause(exits).rank == 2
+
+
+def test_an_abort_may_follow_an_exception():
+    exits = [ended(0, -signal.SIGABRT, "NCCL communicator was aborted", at=1), ended(1, 1, "ValueError", at=2)]
+    assert cause(exits).rank == 1
+
+
+def test_a_rank_that_left_quietly_is_the_cause_where_all_others_lost_a_peer():
+    exits = [ended(0, 1, LOST_PEER), ended(1, 0), ended(2, 1, LOST_PEER)]
+    assert cause(exits).rank == 1
+    assert "left before the others, with exit code 0," in cause(exits).summary()
+
+
+def test_a_rank_that_the_launcher_ended_is_never_the_cause():
+    exits = [ended(0, KILLED, ended_by_launcher=True), ended(1, 3, "RunFailed: nan")]
+    assert cause(exits).rank == 1
+
+
+def test_the_report_shows_the_cause_with_its_last_twenty_lines_and_folds_the_others():
+    words = "\n".join(f"line {number}" for number in range(30))
+    exits = [ended(0, 1, LOST_PEER), ended(1, 1, words, step=1234), ended(2, 1, LOST_PEER)]
+    lines = report(exits, cause(exits))
+    assert lines[0] == "rank 1 ended with exit code 1 at step 1,234 (learning)"
+    assert lines[1:-1] == [f"  line {number}" for number in range(10, 30)]
+    assert lines[-1] == "rank(s) 0, 2 ended because of it"
+
+
+def test_a_crash_is_restarted_at_once_and_then_after_longer_and_longer_waits():
+    policy = RestartPolicy(4)
+    decisions = [policy.decide([ended(0, KILLED, step=9)], []) for _ in range(5)]
+    assert [decision.restart for decision in decisions] == [True] * 4 + [False]
+    assert [decision.wait for decision in decisions[:4]] == [0.0, 1.0, 2.0, 4.0]
+    assert decisions[-1].exit_code == 3
+    assert decisions[-1].lines[-1] == "not restarted: 4 restart(s) in a row brought no progress"
+
+
+def test_progress_renews_the_allowance():
+    policy = RestartPolicy(1)
+    assert all(policy.decide([ended(0, KILLED, step=step)], []).restart for step in (5, 6, 7))
+    assert not policy.decide([ended(0, KILLED, step=7)], []).restart
+
+
+def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time():
+    policy = RestartPolicy(3)
+    assert policy.decide([ended(0, 1, "ValueError: a", step=5)], []).restart
+    decision = policy.decide([ended(0, 1, "ValueError: a", step=5)], [])
+    assert (decision.restart, decision.exit_code) == (False, 3)
+    assert decision.lines[-1] == "not restarted: it failed in the same way twice"
+
+
+def test_the_same_exception_at_another_step_is():
+    policy = RestartPolicy(3)
+    assert policy.decide([ended(0, 1, "ValueError: a", step=5)], []).restart
+    assert policy.decide([ended(0, 1, "ValueError: a", step=4)], []).restart
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 75, 130])
+def test_a_deliberate_end_keeps_its_code(code):
+    decision = RestartPolicy(3).decide([ended(0, code), ended(1, code)], [])
+    assert (decision.restart, decision.exit_code, decision.lines) == (False, code, [])
+
+
+def test_a_deliberate_end_that_only_follows_a_kill_is_restarted():
+    timed_out = "lockstep: barrier 'save': not all ranks arrived within 600 s"
+    assert RestartPolicy(3).decide([ended(0, 3, timed_out), ended(1, KILLED)], []).restart
+
+
+def test_nothing_is_restarted_once_the_run_was_asked_to_stop():
+    policy = RestartPolicy(3)
+    assert policy.decide([ended(0, 75), ended(1, 75)], [signal.SIGTERM]).exit_code == 75
+    # Asked before its handlers were there, a rank dies of the signal.
+    assert policy.decide([ended(0, -signal.SIGTERM), ended(1, 75)], [signal.SIGTERM]).exit_code == 75
+    crashed = policy.decide([ended(0, 1, LOST_PEER), ended(1, KILLED)], [signal.SIGTERM])
+    assert (crashed.restart, crashed.exit_code) == (False, 3)
+    assert policy.decide([ended(0, KILLED, ended_by_launcher=True)], [signal.SIGTERM] * 2).exit_code == 143
+    assert policy.decide([ended(0, KILLED, ended_by_launcher=True)], [signal.SIGINT]).exit_code == 130
+
+
+def test_last_words_are_the_traceback_or_else_the_end_of_the_log(tmp_path):
+    error, log = tmp_path / "error", tmp_path / "log"
+    log.write_text("first\nlast\n")
+    assert last_words(error, log) == ("first\nlast", None)
+    assert last_words(error, None) == ("", None)
+    extra = {"py_callstack": "Traceback\nValueError: a\n", "timestamp": "7", "time": 7.25}
+    error.write_text(json.dumps({"message": {"message": "ValueError: a", "extraInfo": extra}}))
+    assert last_words(error, log) == ("Traceback\nValueError: a", 7.25)
+    error.write_text("{ torn")
+    assert last_words(error, log) == ("first\nlast", None)

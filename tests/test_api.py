@@ -1,0 +1,192 @@
+"""Lockstep from Python: train in processes of their own, load, act, evaluate."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep import api
+from lockstep.cli import main
+from lockstep.core.errors import NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
+from lockstep.core.stop_request import Interrupted
+from lockstep.workloads.snake.env import SnakeEnv
+from lockstep.workloads.snake.rules import SnakeRules
+
+
+class NotebookOutput(io.TextIOBase):
+    """A stdout as notebooks have it: it can be written to, and there is no file behind it."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+        return len(text)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short run of two ranks and what it printed."""
+    before, sys.stdout = sys.stdout, NotebookOutput()
+    try:
+        folder = tmp_path_factory.mktemp("runs")
+        run = lockstep.train("snake", preset="debug", ranks=2, runs_dir=folder, max_updates=2, learning_rate=1e-3)
+        return run, sys.stdout.text
+    finally:
+        sys.stdout = before
+
+
+def boards(grid_size, count=6):
+    return SnakeEnv(SnakeRules(grid_size=grid_size), torch.arange(count), 0, torch.device("cpu")).reset()
+
+
+def test_training_gives_a_run_and_passes_its_lines_on(trained):
+    run, printed = trained
+    assert run.path.is_absolute()
+    assert run.name == run.path.name
+    assert run.name.startswith("snake-")
+    assert run.config["learning_rate"] == 1e-3
+    assert run.config["run_name"] == run.name
+    assert [point["step"] for point in run.metrics()] == [256, 512]
+    assert "time/fps_rank1" in run.metrics()[-1], "the second rank took part"
+    assert (run.final / "model.safetensors").exists()
+    assert run.best == run.path / "best"
+    assert "ranks        2" in printed
+    assert "done: 512 steps" in printed
+
+
+def test_a_policy_acts_on_arrays_and_tensors_alike(trained):
+    run, _ = trained
+    policy = lockstep.load(run)
+    assert (policy.workload, policy.step, repr(policy)) == ("snake", 512, "Policy(snake, step 512)")
+    observation = boards(run.config["grid_size"])
+    actions, chances = policy.act(observation), policy.probabilities(observation)
+    assert actions.shape == (6,)
+    assert chances.shape == (6, 4)
+    np.testing.assert_allclose(chances.sum(1), 1, atol=1e-6)
+    assert actions.tolist() == chances.argmax(1).tolist()
+    assert policy.act(observation.numpy().astype(np.float32)).tolist() == actions.tolist()
+
+
+def test_a_checkpoint_can_be_loaded_as_well(trained, monkeypatch):
+    (checkpoint,) = (trained[0].path / "checkpoints").iterdir()
+    monkeypatch.chdir(checkpoint)
+    assert lockstep.load(".").step == lockstep.load(checkpoint / "model.safetensors").step == 512
+
+
+def test_drawn_actions_follow_the_probabilities(trained):
+    run, _ = trained
+    policy = lockstep.load(run.final)
+    many = boards(run.config["grid_size"], count=1).expand(4000, -1, -1, -1)
+    drawn = np.bincount(policy.act(many, deterministic=False), minlength=4) / 4000
+    np.testing.assert_allclose(drawn, policy.probabilities(many)[0], atol=0.04)
+    assert (policy.act(many, deterministic=False) != policy.act(many, deterministic=False)).any()
+
+
+def test_observations_of_another_shape_are_refused_in_one_line(trained):
+    policy = lockstep.load(trained[0])
+    with pytest.raises(UserError, match=r"shape \(2, 3, 20, 20\)"):
+        policy.act(np.zeros((2, 3, 20, 20), np.float32))
+
+
+def test_an_evaluation_is_what_the_command_prints(trained, capsys):
+    run, _ = trained
+    found = lockstep.evaluate(run, episodes=5, seed=9)
+    assert not (run.path / "evaluation.json").exists()
+    assert main(["eval", str(run.path), "--episodes", "5", "--seed", "9", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    with pytest.raises(UserError, match="episodes 0"):
+        lockstep.evaluate(run, episodes=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rat": 1.0}, "the nearest name is learning_rate"),
+        ({"n_envs": 7}, "n_envs 7 is no multiple"),
+        ({"preset": "tiny"}, "unknown preset of snake"),
+        ({"normalize_advantage": "maybe"}, "true or false"),
+        ({"run_name": "../up"}, "run name"),
+        ({"config": "nowhere.yaml"}, "no such file"),
+    ],
+)
+def test_what_is_wrong_is_raised_before_a_process_starts(settings, message, monkeypatch, tmp_path):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        lockstep.train("snake", **{"preset": "debug", **settings})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_only_the_process_can_know_is_raised_after_it(tmp_path, capsys):
+    with pytest.raises(UserError, match="give one of them") as raised:
+        lockstep.train("snake", preset="debug", gpus=1, ranks=1, runs_dir=tmp_path, quiet=True)
+    assert raised.value.exit_code == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "message"),
+    [
+        (2, ["lockstep: no"], UserError, "no"),
+        (3, ["step 1", "lockstep: rank 1 died", ""], RunFailed, "rank 1 died"),
+        (
+            3,
+            [
+                "lockstep: rank 1 ended with exit code 1 at step 5",
+                "lockstep:   Traceback",
+                "lockstep:   ValueError: what",
+                "lockstep: rank(s) 0 ended because of it",
+                "lockstep: not restarted: it failed in the same way twice",
+            ],
+            RunFailed,
+            "rank 1 ended with exit code 1 at step 5: ValueError: what",
+        ),
+        (4, ["lockstep: none verifies"], NoValidCheckpoint, "none verifies"),
+        (75, ["lockstep: stopped"], StoppedOnRequest, "stopped"),
+        (130, ["lockstep: interrupted"], Interrupted, "interrupted"),
+        (1, ["Traceback", "ValueError: what", ""], RunFailed, "ValueError: what"),
+        (7, [], RunFailed, "exit code 7"),
+        (-9, ["step 1"], RunFailed, "the run was ended by SIGKILL"),
+    ],
+)
+def test_an_exit_code_becomes_its_error(code, said, kind, message):
+    error = api._error(code, said)
+    assert type(error) is kind
+    assert str(error).startswith(message)
+    assert error.exit_code == (code if code > 0 else 3)
+
+
+def test_an_interrupt_stops_the_run_which_saves_first(tmp_path, monkeypatch):
+    class Interrupting(NotebookOutput):
+        def write(self, text):
+            interrupt = text.startswith("step ") and "step " not in self.text
+            super().write(text)
+            if interrupt:
+                raise KeyboardInterrupt
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.train("snake", preset="debug", total_timesteps=10_000_000, runs_dir=tmp_path, run_name="long")
+    assert len(list((tmp_path / "long" / "checkpoints").glob("step-*"))) >= 1
+    assert not (tmp_path / "long" / "final").exists()
+    assert lockstep.load(tmp_path / "long").step > 0
+
+
+def test_two_runs_of_one_second_have_two_names(tmp_path):
+    first = api._fresh_name("snake", tmp_path)
+    (tmp_path / first).mkdir()
+    (tmp_path / f"{first}-2").mkdir()
+    assert api._fresh_name("snake", tmp_path) not in (first, f"{first}-2")
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert lockstep.Run(tmp_path).metrics() == [{"step": 1}, {"step": 2}]
+    assert lockstep.Run(str(tmp_path / "none")).metrics() == []
