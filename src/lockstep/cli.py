@@ -1,6 +1,7 @@
 """The command `lockstep`: finds the verb, and turns every error into one line and an exit code."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,10 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
-    except HelpWanted as wish:
-        print(wish)
-        return 0
+        try:
+            return _dispatch(words)
+        except HelpWanted as wish:
+            print(wish, flush=True)
+            return 0
     except LockstepError as error:
         # What the user got wrong, all ranks notice alike: one of them says it.
         if launched_rank() == 0 or not isinstance(error, UserError):
@@ -41,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("lockstep: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        # The reader (head, less) has seen enough; the interpreter must not complain when it flushes at exit.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0
 
 

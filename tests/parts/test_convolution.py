@@ -52,14 +52,13 @@ def test_gradients_agree_with_finite_differences():
 
 
 @pytest.mark.parametrize("memory_format", [LAST, torch.contiguous_format])
-@pytest.mark.parametrize("shape", [(7, 3, 6, 6), (1, 3, 4, 9), (64, 3, 8, 8)])
+@pytest.mark.parametrize("shape", [(7, 3, 6, 6), (1, 3, 4, 9), (301, 3, 8, 8)])
 def test_values_and_gradients_are_those_of_the_library(shape, memory_format):
     ours, theirs = pair()
     planes = torch.randn(shape)
-    for found, wanted in zip(
-        gradients(ours, planes, memory_format), gradients(theirs, planes, memory_format), strict=True
-    ):
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    wanted = gradients(theirs.double(), planes.double(), memory_format)
+    for found, exact in zip(gradients(ours, planes, memory_format), wanted, strict=True):
+        assert (found - exact).norm() <= 2e-6 * exact.norm()
 
 
 def test_the_same_batch_gives_the_same_bits():

@@ -57,6 +57,8 @@ class RunConfig:
     """Arithmetic of the networks; auto = bf16 on a GPU that has it, else fp32."""
     compile: Literal["auto", "none", "default"] = "auto"
     """Whether torch.compile is used: auto = on a GPU with sync fast, none = never, default = always."""
+    deterministic: bool = True
+    """Same bits when a run is repeated or resumed; off = faster GPU kernels, and only in fast."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to train; auto = the GPUs that are visible, else the CPU."""
     threads: Annotated[int, Range(at_least=0, at_most=1024)] = 0
@@ -95,6 +97,8 @@ class RunConfig:
 
     def validate(self) -> None:
         """Raise UserError where fields do not go together; subclasses add their rules and call super()."""
+        if self.sync == "exact" and not self.deterministic:
+            raise UserError("deterministic false: exact mode is deterministic; leave it on, or use --sync fast")
         if self.lr_scaling != "none" and self.scaling == "strong":
             raise UserError(
                 f"lr_scaling {self.lr_scaling} needs scaling weak: with scaling strong the global batch stays the same "

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+_LONGEST_SUM = 8192
+"""Products that the forward kernel may add up one after another: a float32 loses digits with every addition."""
+
 
 class Conv3x3(nn.Conv2d):
     """`nn.Conv2d` with a kernel of 3 and a padding of 1: the same parameters, the same values, a quicker backward."""
@@ -70,9 +73,11 @@ def _weight_gradient(planes: Tensor, gradient: Tensor, weight: Tensor) -> Tensor
 
     The gradient's planes are its kernels, N x N large; 3 x 3 positions of them fit into the padded input.
     """
-    found = F.conv2d(_exchange(planes), _exchange(gradient), padding=1).transpose(0, 1)
+    parts = -(-planes.shape[0] * planes.shape[2] * planes.shape[3] // _LONGEST_SUM)
+    pairs = zip(planes.chunk(parts), gradient.chunk(parts), strict=True)
+    found = [F.conv2d(_exchange(inside), _exchange(outside), padding=1) for inside, outside in pairs]
     # In the weight's memory order, as DDP's and our flat gradients expect it.
-    return torch.empty_like(weight).copy_(found)
+    return torch.empty_like(weight).copy_(torch.stack(found).sum(0).transpose(0, 1))
 
 
 def _exchange(planes: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -304,3 +305,26 @@ def test_the_launcher_listens_on_loopback_only(background):
     launcher = background(f"STUBBORN = True\n{WAITING}")
     connections = psutil.Process(launcher.pid).net_connections()
     assert {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_two_nodes_of_torchrun_come_back_after_a_kill(tmp_path):
+    once = TRAINING.replace("attempt == 0 and", "not (place / 'killed').exists() and")
+    once = once.replace("            os.kill(", "            (place / 'killed').touch()\n            os.kill(")
+    script = command(tmp_path, once)[1:]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=2"]
+    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    nodes = [
+        subprocess.Popen([*torchrun, *rendezvous, f"--rdzv-conf=is_host={host}", *script], env=environment)
+        for host in (1, 0)
+    ]
+    try:
+        assert [node.wait(120) for node in nodes] == [0, 0]
+    finally:
+        for node in nodes:
+            node.kill()
+    assert json.loads((tmp_path / "result").read_text())[1:3] == [2.0, 2]

@@ -114,7 +114,7 @@ def base() -> SnakeConfig:
         ent_coef=0.003,
         policy_width=64,
         policy_depth=3,
-        total_timesteps=250_000_000,
+        total_timesteps=200_000_000,
         checkpoint_every=10_000_000,
         eval_every=10_000_000,
         eval_episodes=100,
