@@ -1,8 +1,7 @@
 """`python -m lockstep`, and what every launched rank runs."""
 
-import sys
-
 from lockstep.cli import main
+from lockstep.core import launch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    launch.leave(main())

@@ -9,6 +9,7 @@ from lockstep.core.display import Display
 from lockstep.core.distributed.world import World
 from lockstep.core.journal import Journal
 from lockstep.core.learner import Learner
+from lockstep.core.pulse import Pulse
 from lockstep.core.random import derive_seed
 from lockstep.core.stop_request import StopRequest, leave
 
@@ -37,14 +38,17 @@ class Loop:
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
+        pulse = Pulse.of_this_rank()
         with StopRequest() as request:
             while not self._finished():
                 if flag := self._world.agree(request.flag):
                     self._save(last=True)
                     leave(flag, learner.steps)
                 before, start = learner.steps, time.monotonic()
+                pulse.tell(before, "learning")
                 self._journal.note(learner.step(), learner.timings())
                 self.notes["seconds"] += time.monotonic() - start
+                pulse.tell(learner.steps, "logging, evaluating or saving")
                 if config.check_every and learner.updates % config.check_every == 0:
                     self.compare_replicas()
                 if _crossed(before, learner.steps, config.eval_every):

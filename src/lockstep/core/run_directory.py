@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep import __version__
 from lockstep.core import run_lock
 from lockstep.core.config import RUN_NAME
 from lockstep.core.config_fields import nearest
 from lockstep.core.disk import read_small, temporary_name, write_atomically, write_durably
 from lockstep.core.errors import UserError
+from lockstep.core.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.core.distributed.world import World

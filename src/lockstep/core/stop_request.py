@@ -2,12 +2,15 @@
 
 import os
 import signal
+import time
 from types import FrameType
 
 from lockstep.core.errors import LockstepError, StoppedOnRequest
 
 PREEMPTED = 1
 INTERRUPTED = 2
+# Launchers and schedulers signal a process and its group: the same request, arriving more than once.
+_ECHO_SECONDS = 1.0
 
 
 class Interrupted(LockstepError):
@@ -17,10 +20,11 @@ class Interrupted(LockstepError):
 
 
 class StopRequest:
-    """Listens for SIGTERM, SIGUSR1 and Ctrl-C while it is open; a second one ends the process at once."""
+    """Listens for SIGTERM, SIGUSR1 and Ctrl-C while it is open; a second request ends the process at once."""
 
     def __init__(self) -> None:
         self.flag = 0
+        self._noted = 0.0
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -41,9 +45,10 @@ class StopRequest:
     def _note(self, number: int, _: FrameType | None) -> None:
         # Nothing but a flag here: a handler runs at any instruction, also in the middle of a save or a collective.
         kind = self._kinds[signal.Signals(number)]
-        if self.flag:
+        if not self.flag:
+            self.flag, self._noted = kind, time.monotonic()
+        elif time.monotonic() - self._noted > _ECHO_SECONDS:
             os._exit(130 if kind == INTERRUPTED else 75)
-        self.flag = kind
 
 
 def leave(flag: int, step: int) -> None:

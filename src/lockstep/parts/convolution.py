@@ -1,7 +1,7 @@
 """A 3x3 convolution whose backward pass is fast where the library's own is slow: on Arm processors.
 
-There oneDNN has a quick kernel for the forward pass only; its backward runs at a third of that speed. Both gradients
-are convolutions themselves, so this one computes them with the forward kernel. B: batch, C: channels, N: side.
+There oneDNN has a quick kernel for the forward pass only. The gradient of the input is itself a convolution, so the
+forward kernel computes it here; the gradient of the weights is a matrix product, and that of the bias a sum.
 """
 
 import functools
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-_LONGEST_SUM = 8192
-"""Products that the forward kernel may add up one after another: a float32 loses digits with every addition."""
+_CELLS_AT_ONCE = 4096
+"""Cells whose surroundings are written out for one matrix product: nine times the input, which should fit a cache."""
 
 
 class Conv3x3(nn.Conv2d):
@@ -24,13 +24,13 @@ class Conv3x3(nn.Conv2d):
         super().__init__(in_channels, out_channels, 3, padding=1)
 
     def forward(self, planes: Tensor) -> Tensor:
-        """(B, C, N, N) to (B, C', N, N)."""
-        if _worth_it(planes, self.weight):
-            return _ForwardOnly.apply(planes, self.weight, self.bias)
+        """Planes (B, C, H, W) to planes (B, C', H, W)."""
+        if _gains(planes, self.weight):
+            return _Convolution.apply(planes, self.weight, self.bias)
         return super().forward(planes)
 
 
-def _worth_it(planes: Tensor, weight: Tensor) -> bool:
+def _gains(planes: Tensor, weight: Tensor) -> bool:
     trains = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
     plain = weight.device.type == "cpu" and weight.dtype == planes.dtype and not torch.is_autocast_enabled("cpu")
     return trains and plain and _slow_backward()
@@ -38,12 +38,12 @@ def _worth_it(planes: Tensor, weight: Tensor) -> bool:
 
 @functools.cache
 def _slow_backward() -> bool:
-    """Whether this is a processor whose backward kernels are the slow ones; on x86 the library's own are as good."""
+    """Whether this is a processor for which oneDNN has no backward kernels of its own."""
     return platform.machine() in ("aarch64", "arm64") and torch.backends.mkldnn.is_available()
 
 
-class _ForwardOnly(torch.autograd.Function):
-    """The convolution and its gradients, all by the forward kernel."""
+class _Convolution(torch.autograd.Function):
+    """The convolution with its three gradients, each computed in the quickest way."""
 
     @staticmethod
     def forward(ctx: Any, planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -54,10 +54,9 @@ class _ForwardOnly(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         planes, weight = ctx.saved_tensors
-        gradient = gradient.contiguous(memory_format=torch.channels_last)
         return (
             _input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None,
-            _weight_gradient(planes, gradient, weight),
+            _weight_gradient(gradient, planes),
             gradient.sum((0, 2, 3)),
         )
 
@@ -68,20 +67,13 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(gradient, kernel, padding=1)
 
 
-def _weight_gradient(planes: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
-    """How input and gradient go together at each of the nine shifts: a convolution with batch and channels exchanged.
-
-    The gradient's planes are its kernels, N x N large; 3 x 3 positions of them fit into the padded input.
-    """
-    parts = -(-planes.shape[0] * planes.shape[2] * planes.shape[3] // _LONGEST_SUM)
-    pairs = zip(planes.chunk(parts), gradient.chunk(parts), strict=True)
-    found = [F.conv2d(_exchange(inside), _exchange(outside), padding=1) for inside, outside in pairs]
-    # In the weight's memory order, as DDP's and our flat gradients expect it.
-    return torch.empty_like(weight).copy_(torch.stack(found).sum(0).transpose(0, 1))
-
-
-def _exchange(planes: Tensor) -> Tensor:
-    """(B, C, N, N) as (C, B, N, N), channels last. In two copies, since each of them goes along whole cache lines."""
-    batch, channels, height, width = planes.shape
-    columns = planes.permute(0, 2, 3, 1).reshape(batch, -1).t().contiguous()
-    return columns.view(height, width, channels, batch).permute(2, 0, 1, 3).contiguous().permute(0, 3, 1, 2)
+def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:
+    """What reaches the weights: the gradient of each cell times the 3 x 3 cells around it, added over all cells."""
+    channels, height, width = planes.shape[1:]
+    rows = F.pad(planes.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
+    windows = rows.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3)
+    total = gradient.new_zeros(gradient.shape[1], 9 * channels)
+    boards = max(1, _CELLS_AT_ONCE // (height * width))
+    for outside, inside in zip(gradient.permute(0, 2, 3, 1).split(boards), windows.split(boards), strict=True):
+        total.addmm_(outside.reshape(-1, gradient.shape[1]).t(), inside.reshape(-1, 9 * channels))
+    return total.view(-1, 3, 3, channels).permute(0, 3, 1, 2)

@@ -69,10 +69,14 @@ def load(name: str) -> Workload:
 
 
 def register_environments() -> None:
-    """Make every workload that has a `gym.py` known to Gymnasium; Gymnasium itself calls this when it is imported."""
+    """Make the environments of every workload known to Gymnasium, by name: nothing of theirs is imported yet."""
+    import gymnasium
+
     for name in names():
-        if (_FOLDER / name / "gym.py").is_file():
-            importlib.import_module(f"lockstep.workloads.{name}.gym").register()
+        module = importlib.import_module(f"lockstep.workloads.{name}.workload")
+        for env_id, (single, vector) in getattr(module, "ENVIRONMENTS", {}).items():
+            if env_id not in gymnasium.registry:
+                gymnasium.register(env_id, entry_point=single, vector_entry_point=vector)
 
 
 def _known(name: str, known: list[str], what: str) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -60,9 +61,11 @@ def start(tmp_path):
 
 
 @pytest.fixture
-def background(tmp_path):
+def background(tmp_path, monkeypatch):
     """Ranks of a script under a launcher of their own, which can be sent signals."""
     launchers = []
+    # What a killed launcher leaves behind goes with the test.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(script, ranks=2, **options):
         # Forked, so that torch need not be imported again.
@@ -293,12 +296,16 @@ def test_ranks_that_do_not_heed_an_interrupt_are_ended(background, monkeypatch, 
     assert capfd.readouterr().err == "interrupted\n"
 
 
-def test_no_rank_outlives_its_launcher(background):
+def test_no_rank_outlives_its_launcher_and_the_next_one_clears_up(background, start, tmp_path):
     launcher = background(f"STUBBORN = True\n{WAITING}", 3)
     ranks = children_of(launcher.pid)
     assert len(ranks) == 3
     launcher.kill()
+    launcher.join()
     assert not psutil.wait_procs(ranks, timeout=5)[1]
+    assert len(list(tmp_path.glob("lockstep-launcher-*"))) == 1
+    assert start("")[0] == 0
+    assert not list(tmp_path.glob("lockstep-launcher-*"))
 
 
 def test_the_launcher_listens_on_loopback_only(background):

@@ -9,10 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from lockstep.core.errors import UserError
-from lockstep.workloads.snake import gym
 from lockstep.workloads.snake.gym import ENV_ID, SnakeGymEnv, SnakeGymVectorEnv
-
-gym.register()
 
 
 def make_vector(num_envs=4, **options):
@@ -150,15 +147,11 @@ def _started():
     return env
 
 
-def test_it_can_register_while_gymnasium_itself_is_being_imported():
-    # Gymnasium calls its entry points in the middle of its own import, when half of its names are still missing.
+@pytest.mark.parametrize("imports", ["import gymnasium, lockstep", "import lockstep, gymnasium"])
+def test_importing_lockstep_is_enough_in_any_order_and_without_torch(imports):
     script = (
-        "import sys, types; room = types.ModuleType('lockstep.workloads.registry');\n"
-        "def register_environments():\n"
-        "    from lockstep.workloads.snake import gym\n"
-        "    gym.register()\n"
-        "room.register_environments = register_environments; sys.modules[room.__name__] = room\n"
-        "import gymnasium; register_environments(); print(gymnasium.make('lockstep/Snake-v0', grid_size=5))"
+        f"{imports}; import sys; assert 'torch' not in sys.modules; "
+        "print(gymnasium.make('lockstep/Snake-v0', grid_size=5))"
     )
     result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, text=True)
     assert "lockstep/Snake-v0" in result.stdout, result.stderr

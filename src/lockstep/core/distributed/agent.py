@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
 from torch import distributed as dist
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -37,6 +39,7 @@ SILENCE_LIMIT = 120.0
 _GRACE = {StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0}
 _CRASH_GRACE = 2.0
 _STORE_TIMEOUT = 60.0
+_FOLDER = "lockstep-launcher-"
 
 
 def run_ranks(
@@ -50,7 +53,8 @@ def run_ranks(
 ) -> int:
     """Run a command as ranks of one world on this machine until they are done; returns the exit code for the user."""
     _hush_elastic_logs()
-    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+    _sweep_folders()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
         spec = WorkerSpec(
             role="lockstep",
             local_world_size=ranks,
@@ -265,3 +269,11 @@ def _hush_elastic_logs() -> None:
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _sweep_folders() -> None:
+    """Remove what launchers that were killed could not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)

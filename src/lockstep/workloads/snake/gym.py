@@ -24,14 +24,6 @@ RENDER_MODES = ("rgb_array", "ansi")
 Frames = NDArray[np.float32]
 
 
-def register() -> None:
-    """Make `gymnasium.make` and `gymnasium.make_vec` know "lockstep/Snake-v0"; again does no harm."""
-    if ENV_ID not in gymnasium.registry:
-        gymnasium.register(
-            ENV_ID, entry_point=f"{__name__}:SnakeGymEnv", vector_entry_point=f"{__name__}:SnakeGymVectorEnv"
-        )
-
-
 class SnakeGymEnv(gymnasium.Env[Frames, int]):
     """One board; keyword arguments are those of `SnakeRules`."""
 

@@ -155,6 +155,13 @@ PRESETS: dict[str, Callable[[], SnakeConfig]] = {
 }
 
 
+ENVIRONMENTS = {
+    "lockstep/Snake-v0": (
+        "lockstep.workloads.snake.gym:SnakeGymEnv",
+        "lockstep.workloads.snake.gym:SnakeGymVectorEnv",
+    )
+}
+"""What Gymnasium can make: one environment, or many in one."""
 BASELINES = ("scripted", "random")
 """Policies without a network that a trained one is compared with."""
 EXPORTS = ("sb3", "onnx")

@@ -1,0 +1,100 @@
+"""The floors of the house: imports only go down, neighbours do not read each other, one room speaks of ranks."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lockstep
+
+ROOT = Path(lockstep.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+FLOORS = {"core": 1, "parts": 2, "algorithms": 3, "workloads": 4}
+TOP = 5
+RANK_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+
+
+def rooms(path):
+    return path.relative_to(ROOT).with_suffix("").parts
+
+
+def floor(parts):
+    return FLOORS.get(parts[0], TOP)
+
+
+def imports(tree) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_imports(tree) -> set[tuple[str, ...]]:
+    names = (name.split(".") for name in imports(tree) if name.startswith("lockstep."))
+    return {tuple(name[1:]) for name in names}
+
+
+@pytest.fixture(params=FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def source(request):
+    return request.param, ast.parse(request.param.read_text())
+
+
+def test_imports_only_go_down(source):
+    path, tree = source
+    here = rooms(path)
+    for target in own_imports(tree):
+        assert floor(target) <= floor(here), f"{path} reads {'.'.join(target)}, which is above it"
+
+
+def test_neighbours_on_a_floor_do_not_read_each_other(source):
+    path, tree = source
+    here = rooms(path)
+    if here[0] not in ("algorithms", "workloads") or len(here) < 3:
+        return
+    for target in own_imports(tree):
+        same_floor = target[0] == here[0] and len(target) > 1 and (ROOT / target[0] / target[1]).is_dir()
+        assert not same_floor or target[1] == here[1], f"{path} reads its neighbour {'.'.join(target)}"
+
+
+def test_only_one_room_speaks_of_ranks(source):
+    path, tree = source
+    if rooms(path)[:2] == ("core", "distributed"):
+        return
+    assert not any(name.startswith("torch.distributed") for name in imports(tree))
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert not words & RANK_VARIABLES
+
+
+def test_no_file_holds_two_ideas(source):
+    path, _ = source
+    assert len(path.read_text().splitlines()) <= 350
+
+
+def test_nothing_can_run_code_from_a_file(source):
+    path, tree = source
+    assert not {name.split(".")[0] for name in imports(tree)} & {"pickle", "dill", "cloudpickle", "marshal", "shelve"}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        assert called not in ("eval", "exec", "torch.load", "yaml.load", "os.system"), f"{path}:{node.lineno}"
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        assert keywords.get("shell") != "True" and keywords.get("allow_pickle") != "True", f"{path}:{node.lineno}"
+
+
+def test_there_is_no_room_for_leftovers():
+    assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "common", "misc")]
+
+
+def test_no_folder_reads_one_that_reads_it():
+    reads = {}
+    for path in FILES:
+        here = rooms(path)
+        reads.setdefault(here[0], set()).update(target[0] for target in own_imports(ast.parse(path.read_text())))
+    folders = [folder for folder in reads if (ROOT / folder).is_dir()]
+    mutual = [(a, b) for a in folders for b in folders if a < b and b in reads[a] and a in reads[b]]
+    assert mutual == []
