@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from lockstep.cli import VERBS, main
-from lockstep.core.config_sources import to_yaml
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.config.sources import to_yaml
+from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 
 WRONG = {

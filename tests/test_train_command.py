@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from lockstep.core.checkpoint import weights_hash
-from lockstep.core.weights import load_weights
+from lockstep.core.storage.checkpoint import weights_hash
+from lockstep.core.storage.weights import load_weights
 
 LOCKSTEP = [sys.executable, "-m", "lockstep"]
 DEBUG = ["train", "snake", "--preset", "debug"]

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
-from lockstep.core.metrics import METRICS
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.reporting.metrics import METRICS
 from lockstep.core.stop_request import Interrupted
+from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import evaluate as evaluation
 from lockstep.verbs import model as models
 from lockstep.verbs.model import TRAINED, ModelOptions

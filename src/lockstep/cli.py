@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lockstep.core.config_fields import nearest
+from lockstep.core.config.fields import nearest
 from lockstep.core.distributed.environment import launched_rank
 from lockstep.core.errors import LockstepError, UserError
 from lockstep.verbs.words import HelpWanted

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lockstep.core import checkpoint
-from lockstep.core.config_sources import from_yaml, to_yaml
+from lockstep.core.config.sources import from_yaml, to_yaml
 from lockstep.core.distributed import replicas
 from lockstep.core.distributed.pool import RankError
 from lockstep.core.distributed.world import World
+from lockstep.core.storage import checkpoint
 from lockstep.verbs.trial import open_learner
 from lockstep.verbs.verify import TOLERANCE, relative_difference
 from lockstep.workloads import registry

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core.config_sources import to_yaml
-from lockstep.core.run_directory import RunDirectory
-from lockstep.core.weights import save_weights
+from lockstep.core.config.sources import to_yaml
+from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.core.storage.weights import save_weights
 from lockstep.workloads.snake.build import build_network
 from lockstep.workloads.snake.workload import debug
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from lockstep.cli import main
-from lockstep.core.weights import load_weights
+from lockstep.core.storage.weights import load_weights
 from lockstep.workloads.snake import expert
 from lockstep.workloads.snake.build import build_network, rules_of
 from lockstep.workloads.snake.env import SnakeEnv

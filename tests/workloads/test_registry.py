@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from lockstep.core.config import RunConfig
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.errors import UserError
 from lockstep.workloads import registry
 
@@ -52,8 +52,8 @@ def test_presets_are_named_with_dashes_or_underscores():
 
 def test_reading_and_refusing_input_needs_no_torch():
     code = """
-from lockstep.core.config_fields import describe_fields
-from lockstep.core.config_sources import from_yaml, resolve, to_yaml
+from lockstep.core.config.fields import describe_fields
+from lockstep.core.config.sources import from_yaml, resolve, to_yaml
 from lockstep.core.errors import UserError
 from lockstep.workloads import registry
 for name in registry.names():

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from lockstep.core.checkpoint import Snapshot
-from lockstep.core.metrics import Stats
+from lockstep.core.reporting.metrics import Stats
+from lockstep.core.storage.checkpoint import Snapshot
 
 
 @dataclass

@@ -3,15 +3,15 @@
 import time
 from typing import Protocol
 
-from lockstep.core import checkpoint
-from lockstep.core.config import RunConfig
-from lockstep.core.display import Display
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
-from lockstep.core.journal import Journal
 from lockstep.core.learner import Learner
 from lockstep.core.pulse import Pulse
 from lockstep.core.random import derive_seed
+from lockstep.core.reporting.display import Display
+from lockstep.core.reporting.journal import Journal
 from lockstep.core.stop_request import StopRequest, leave
+from lockstep.core.storage import checkpoint
 
 
 class Keeper(Protocol):

@@ -1,6 +1,6 @@
 """Who does what: the plan that a run prints before it starts. Nothing here needs torch."""
 
-from lockstep.core.config import RunConfig
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.lanes import lanes_of_rank
 
 

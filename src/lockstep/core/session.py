@@ -8,20 +8,20 @@ from pathlib import Path
 
 import torch
 
-from lockstep.core import checkpoint, shelf, weights
-from lockstep.core.config import RunConfig
-from lockstep.core.config_sources import to_yaml
-from lockstep.core.display import Display, open_display
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.environment import local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
-from lockstep.core.journal import Journal
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner
 from lockstep.core.loop import Loop
-from lockstep.core.metrics import MetricsLog
-from lockstep.core.monitor import Telemetry
-from lockstep.core.run_directory import RunDirectory, State
+from lockstep.core.reporting.display import Display, open_display
+from lockstep.core.reporting.journal import Journal
+from lockstep.core.reporting.metrics import MetricsLog
+from lockstep.core.reporting.monitor import Telemetry
+from lockstep.core.storage import checkpoint, shelf, weights
+from lockstep.core.storage.run_directory import RunDirectory, State
 
 Build = Callable[[RunConfig, World], Learner]
 
@@ -161,6 +161,6 @@ def fix_arithmetic(config: RunConfig, world: World) -> None:
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic
     torch.use_deterministic_algorithms(config.deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

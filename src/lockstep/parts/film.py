@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from lockstep.core.disk import temporary_name
+from lockstep.core.storage.disk import temporary_name
 
 FASTEST_GIF = 50
 """Frames a second: viewers slow down a GIF that wants more."""

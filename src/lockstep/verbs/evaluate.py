@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lockstep.core.config_fields import OffOrCount, Range
-from lockstep.core.disk import write_atomically
+from lockstep.core.config.fields import OffOrCount, Range
 from lockstep.core.errors import UserError
+from lockstep.core.storage.disk import write_atomically
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command
 from lockstep.verbs.model import TRAINED, ModelOptions, Subject

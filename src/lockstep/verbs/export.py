@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.core.config_fields import nearest
-from lockstep.core.disk import temporary_name
+from lockstep.core.config.fields import nearest
 from lockstep.core.errors import UserError
-from lockstep.core.manifest import step_name
+from lockstep.core.storage.disk import temporary_name
+from lockstep.core.storage.manifest import step_name
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command
 from lockstep.verbs.model import ModelOptions, Subject

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lockstep.core import run_directory
+from lockstep.core.storage import run_directory
 from lockstep.verbs import words as command
 from lockstep.workloads import registry
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import find as find_field
-from lockstep.core.config_sources import from_yaml, resolve
+from lockstep.core.config.fields import find as find_field
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.sources import from_yaml, resolve
 from lockstep.core.errors import UserError
-from lockstep.core.manifest import CONFIG, MANIFEST
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.storage.manifest import CONFIG, MANIFEST
+from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
@@ -97,7 +97,7 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one and give it the stored weights."""
-    from lockstep.core.weights import load_weights
+    from lockstep.core.storage.weights import load_weights
 
     assert subject.path is not None
     weights, manifest = load_weights(subject.path)
@@ -160,8 +160,8 @@ def _refuse(fields: list[str], workload: Workload, options: ModelOptions) -> Non
 
 def _described(path: Path) -> tuple[str, str, str]:
     """The workload, the configuration's text and where that stands: in the manifest's company, the file or the run."""
-    from lockstep.core import manifest as manifests
-    from lockstep.core import weights
+    from lockstep.core.storage import manifest as manifests
+    from lockstep.core.storage import weights
 
     folder = path if path.is_dir() else path.parent
     if (folder / MANIFEST).is_file():

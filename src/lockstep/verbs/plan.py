@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from lockstep.core import launch
-from lockstep.core.config_sources import to_yaml
+from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.lanes import lanes_of_rank
 from lockstep.core.plan import plan_rows
 from lockstep.verbs import words as command

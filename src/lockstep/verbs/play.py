@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median_high
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lockstep.core.config_fields import OffOrCount, Range
+from lockstep.core.config.fields import OffOrCount, Range
 from lockstep.core.errors import UserError
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 from lockstep.core import launch
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import Range, settings_of
-from lockstep.core.config_sources import from_yaml, resolve
-from lockstep.core.config_values import shown
+from lockstep.core.config.fields import Range, settings_of
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.sources import from_yaml, resolve
+from lockstep.core.config.values import shown
 from lockstep.core.distributed import environment
 from lockstep.core.errors import NoValidCheckpoint, UserError
 from lockstep.core.plan import plan_lines
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload

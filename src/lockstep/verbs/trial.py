@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from lockstep.core import checkpoint
-from lockstep.core.config_sources import from_yaml
-from lockstep.core.disk import write_durably
+from lockstep.core.config.sources import from_yaml
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Learner
-from lockstep.core.metrics import reduce
+from lockstep.core.reporting.metrics import reduce
 from lockstep.core.session import fix_arithmetic
-from lockstep.core.tensor_file import encode
+from lockstep.core.storage import checkpoint
+from lockstep.core.storage.disk import write_durably
+from lockstep.core.storage.tensor_file import encode
 from lockstep.workloads import registry
 
 

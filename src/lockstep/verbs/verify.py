@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import Count, Pattern
-from lockstep.core.config_sources import resolve, to_yaml
+from lockstep.core.config.fields import Count, Pattern
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.sources import resolve, to_yaml
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
-from lockstep.core.run_directory import RunDirectory
+from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
@@ -64,7 +64,7 @@ def verify(words: list[str]) -> int:
 
 
 def _verify_run(run: RunDirectory, rest: list[str]) -> int:
-    from lockstep.core import shelf
+    from lockstep.core.storage import shelf
 
     if rest:
         raise UserError(f"'{rest[0]}': verifying a run takes no flags")
@@ -135,7 +135,7 @@ def _compare(sync: str, ranks: int, answers: dict[int, dict[str, Any]], folder: 
 
 def relative_difference(one: Path, other: Path) -> float:
     """The length of the difference of two files of tensors, relative to the first's."""
-    from lockstep.core.tensor_file import decode
+    from lockstep.core.storage.tensor_file import decode
 
     first, second = decode(one.read_bytes()), decode(other.read_bytes())
     if first.keys() != second.keys():

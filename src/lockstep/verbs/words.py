@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from lockstep.core.config_fields import Setting, describe_fields, find
-from lockstep.core.config_sources import resolve
-from lockstep.core.config_values import is_switch_word
+from lockstep.core.config.fields import Setting, describe_fields, find
+from lockstep.core.config.sources import resolve
+from lockstep.core.config.values import is_switch_word
 from lockstep.core.errors import UserError
 
 Options = TypeVar("Options")

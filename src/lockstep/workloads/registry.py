@@ -7,9 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import nearest
-from lockstep.core.config_values import shown
+from lockstep.core.config.fields import nearest
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
 
 _FOLDER = Path(__file__).parent

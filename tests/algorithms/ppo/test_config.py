@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from lockstep.algorithms.ppo.config import PPOConfig, batch_sizes
-from lockstep.core.config_fields import describe_fields
-from lockstep.core.config_sources import resolve
+from lockstep.core.config.fields import describe_fields
+from lockstep.core.config.sources import resolve
 from lockstep.core.errors import UserError
 
 

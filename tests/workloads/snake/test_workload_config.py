@@ -1,7 +1,7 @@
 import pytest
 
-from lockstep.core.config_fields import describe_fields
-from lockstep.core.config_sources import from_yaml, resolve, to_yaml
+from lockstep.core.config.fields import describe_fields
+from lockstep.core.config.sources import from_yaml, resolve, to_yaml
 from lockstep.core.errors import UserError
 from lockstep.workloads.snake.workload import PRESETS, SnakeConfig, base, debug, small
 

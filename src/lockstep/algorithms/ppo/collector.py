@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from lockstep.core import random
 from lockstep.core.graphs import Accelerator
-from lockstep.core.metrics import Stat, Stats
 from lockstep.core.precision import Precision
+from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.parts import distributions
 from lockstep.parts.returns import generalised_advantages

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from lockstep.core.config import DEFAULT_LANES, RunConfig
-from lockstep.core.config_fields import Alias, Count, Fraction, Range
+from lockstep.core.config.fields import Alias, Count, Fraction, Range
+from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig
 from lockstep.core.errors import UserError
 
 

@@ -10,15 +10,15 @@ from lockstep.algorithms.ppo.collector import Collector, Teacher
 from lockstep.algorithms.ppo.config import PPOConfig
 from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss
 from lockstep.core import random
-from lockstep.core.checkpoint import Snapshot
 from lockstep.core.distributed.replicas import Metrics, Replica, replicate
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import RunFailed
 from lockstep.core.graphs import Accelerator
 from lockstep.core.learner import Evaluation
-from lockstep.core.metrics import Stat, Stats
 from lockstep.core.precision import Precision
+from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
+from lockstep.core.storage.checkpoint import Snapshot
 from lockstep.parts.descent import Descent
 from lockstep.parts.evaluation import evaluate
 from lockstep.parts.running_stats import mean_and_deviation, moment_sums

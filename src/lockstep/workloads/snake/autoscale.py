@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from lockstep.algorithms.ppo.config import batch_sizes
-from lockstep.core.config import automatic_lanes
+from lockstep.core.config.run_config import automatic_lanes
 from lockstep.core.errors import UserError
 from lockstep.core.machine import Machine
 from lockstep.workloads.snake.workload import SnakeConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import PPOConfig
-from lockstep.core.config_fields import OffOrCount, Range, Steps
+from lockstep.core.config.fields import OffOrCount, Range, Steps
 from lockstep.core.errors import UserError
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core import manifest
-from lockstep.core.checkpoint import Snapshot, inspect, load, newest_valid, save
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import NoValidCheckpoint
+from lockstep.core.storage import manifest
+from lockstep.core.storage.checkpoint import Snapshot, inspect, load, newest_valid, save
 
 LANES = 4
 

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 import pytest
 
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import Alias, Count, Range, Spelling, describe_fields
+from lockstep.core.config.fields import Alias, Count, Range, Spelling, describe_fields
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.errors import UserError
 
 

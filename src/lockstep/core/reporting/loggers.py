@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from lockstep.core.disk import write_atomically
+from lockstep.core.storage.disk import write_atomically
 
 _QUEUE_LENGTH = 1000
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from lockstep.core.monitor import Telemetry
+from lockstep.core.reporting.monitor import Telemetry
 
 HOST = {"system/cpu_percent", "system/ram_percent", "system/ram_available_gb"}
 

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lockstep.core import checkpoint, manifest
-from lockstep.core.checkpoint import CheckpointFailed, Snapshot, inspect, load, newest_valid, save, verify_run
 from lockstep.core.distributed.lanes import Lanes
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
-from lockstep.core.tensor_file import encode
+from lockstep.core.storage import checkpoint, manifest
+from lockstep.core.storage.checkpoint import CheckpointFailed, Snapshot, inspect, load, newest_valid, save, verify_run
+from lockstep.core.storage.tensor_file import encode
 
 LANES = 4
 

@@ -11,10 +11,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from lockstep.core import loggers, metrics
 from lockstep.core.distributed.world import World
-from lockstep.core.loggers import Background, TensorBoard, WeightsAndBiases
-from lockstep.core.metrics import MetricsLog, Stat, merge, reduce
+from lockstep.core.reporting import loggers, metrics
+from lockstep.core.reporting.loggers import Background, TensorBoard, WeightsAndBiases
+from lockstep.core.reporting.metrics import MetricsLog, Stat, merge, reduce
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lockstep.core import run_lock
-from lockstep.core.config import RUN_NAME
-from lockstep.core.config_fields import nearest
-from lockstep.core.disk import read_small, temporary_name, write_atomically, write_durably
+from lockstep.core.config.fields import nearest
+from lockstep.core.config.run_config import RUN_NAME
 from lockstep.core.errors import UserError
+from lockstep.core.storage import run_lock
+from lockstep.core.storage.disk import read_small, temporary_name, write_atomically, write_durably
 from lockstep.core.version import __version__
 
 if TYPE_CHECKING:

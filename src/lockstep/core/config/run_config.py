@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from lockstep.core.config_fields import Alias, Count, OffOrCount, Pattern, Range, Spelling, Steps, settings_of
-from lockstep.core.config_values import check, shown
+from lockstep.core.config.fields import Alias, Count, OffOrCount, Pattern, Range, Spelling, Steps, settings_of
+from lockstep.core.config.values import check, shown
 from lockstep.core.errors import UserError
 
 DEFAULT_LANES = 8

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
-from lockstep.core.config_fields import Setting, find, nearest, settings_of, spelled_names
-from lockstep.core.config_values import from_text, shown
-from lockstep.core.config_yaml import Leaf, read_file, read_text, shown_path
+from lockstep.core.config.fields import Setting, find, nearest, settings_of, spelled_names
+from lockstep.core.config.values import from_text, shown
+from lockstep.core.config.yaml_text import Leaf, read_file, read_text, shown_path
 from lockstep.core.errors import UserError
 
 Config = TypeVar("Config")

@@ -4,11 +4,11 @@ import json
 import time
 from pathlib import Path
 
-from lockstep.core.disk import write_atomically
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
-from lockstep.core.metrics import MetricsLog, Stats, merge, reduce
-from lockstep.core.monitor import Telemetry
+from lockstep.core.reporting.metrics import MetricsLog, Stats, merge, reduce
+from lockstep.core.reporting.monitor import Telemetry
+from lockstep.core.storage.disk import write_atomically
 
 
 class Journal:

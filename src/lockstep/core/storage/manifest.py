@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.disk import open_regular, read_small
 from lockstep.core.errors import RunFailed
+from lockstep.core.storage.disk import open_regular, read_small
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core import disk, weights
-from lockstep.core.checkpoint import Snapshot, inspect, load, load_weights, save, save_weights, verify_run, weights_hash
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import NoValidCheckpoint, UserError
-from lockstep.core.manifest import CheckpointFailed, FileRecord, _seal
-from lockstep.core.tensor_file import encode
+from lockstep.core.storage import disk, weights
+from lockstep.core.storage.checkpoint import (
+    Snapshot,
+    inspect,
+    load,
+    load_weights,
+    save,
+    save_weights,
+    verify_run,
+    weights_hash,
+)
+from lockstep.core.storage.manifest import CheckpointFailed, FileRecord, _seal
+from lockstep.core.storage.tensor_file import encode
 
 
 def keep(directory: Path, value: float, step: int = 7) -> Path:

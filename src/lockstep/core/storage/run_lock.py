@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from lockstep.core.disk import read_small
 from lockstep.core.errors import UserError
+from lockstep.core.storage.disk import read_small
 
 try:
     import fcntl

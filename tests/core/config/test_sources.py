@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal
 import pytest
 import yaml
 
-from lockstep.core.config import RunConfig
-from lockstep.core.config_fields import Alias, Range, Spelling
-from lockstep.core.config_sources import from_yaml, resolve, to_yaml
+from lockstep.core.config.fields import Alias, Range, Spelling
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.sources import from_yaml, resolve, to_yaml
 from lockstep.core.errors import UserError
 
 

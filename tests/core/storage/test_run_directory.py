@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.core import run_lock
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
-from lockstep.core.run_directory import RunDirectory, list_runs
+from lockstep.core.storage import run_lock
+from lockstep.core.storage.run_directory import RunDirectory, list_runs
 
 HOSTILE = [
     "../x",
@@ -174,7 +174,7 @@ def test_a_lock_is_free_again_after_an_error(tmp_path):
 
 HOLD_FOR_EVER = """
 import sys, time, pathlib
-from lockstep.core import run_lock
+from lockstep.core.storage import run_lock
 with run_lock.hold(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.core.disk import TEMPORARY, temporary_name
 from lockstep.core.errors import NoValidCheckpoint
-from lockstep.core.manifest import inspect, step_of
+from lockstep.core.storage.disk import TEMPORARY, temporary_name
+from lockstep.core.storage.manifest import inspect, step_of
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = ("final", "best")

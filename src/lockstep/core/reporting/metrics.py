@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lockstep.core.disk import write_atomically
-from lockstep.core.loggers import Background, TensorBoard, WeightsAndBiases
+from lockstep.core.reporting.loggers import Background, TensorBoard, WeightsAndBiases
+from lockstep.core.storage.disk import write_atomically
 
 if TYPE_CHECKING:
     from lockstep.core.distributed.world import World

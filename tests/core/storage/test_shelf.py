@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from lockstep.core.checkpoint import Snapshot, save
 from lockstep.core.distributed.world import World
-from lockstep.core.shelf import newest_valid, prune
+from lockstep.core.storage.checkpoint import Snapshot, save
+from lockstep.core.storage.shelf import newest_valid, prune
 
 
 def stored(root: Path, *steps: int) -> list[Path]:

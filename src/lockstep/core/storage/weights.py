@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from lockstep.core import manifest as manifests
-from lockstep.core.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
 from lockstep.core.errors import NoValidCheckpoint, UserError
-from lockstep.core.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
-from lockstep.core.shelf import WEIGHTS, newest_valid
-from lockstep.core.tensor_file import decode, encode, plain_names
+from lockstep.core.storage import manifest as manifests
+from lockstep.core.storage.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
+from lockstep.core.storage.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
+from lockstep.core.storage.shelf import WEIGHTS, newest_valid
+from lockstep.core.storage.tensor_file import decode, encode, plain_names
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.core.config_values import shown
+from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
 
 IGNORED_KEY = "notes"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lockstep.core.disk import sync_directory, temporary_name, write_durably
 from lockstep.core.errors import UserError
-from lockstep.core.manifest import (
+from lockstep.core.storage.disk import sync_directory, temporary_name, write_durably
+from lockstep.core.storage.manifest import (
     MANIFEST,
     MODEL,
     OPTIMIZER,
@@ -30,9 +30,9 @@ from lockstep.core.manifest import (
     read_file,
     step_name,
 )
-from lockstep.core.shelf import CHECKPOINTS, newest_valid, prune, verify_run
-from lockstep.core.tensor_file import encode, plain_names, stored_size, weights_hash
-from lockstep.core.weights import load_weights, read_manifest, read_tensors, refuse, save_weights
+from lockstep.core.storage.shelf import CHECKPOINTS, newest_valid, prune, verify_run
+from lockstep.core.storage.tensor_file import encode, plain_names, stored_size, weights_hash
+from lockstep.core.storage.weights import load_weights, read_manifest, read_tensors, refuse, save_weights
 
 if TYPE_CHECKING:
     from lockstep.core.distributed.world import World

@@ -5,7 +5,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from lockstep.core.config_fields import Setting
+from lockstep.core.config.fields import Setting
 
 _NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d+)?", re.ASCII)
 _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
