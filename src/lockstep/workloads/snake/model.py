@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.core.random import derive_seed
+from lockstep.parts.convolution import Conv3x3
 from lockstep.parts.networks import ActorCritic, initialise
 
 FEATURES = 256
@@ -21,7 +22,7 @@ class _Skip(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(width, width, 3, padding=1)
+        self.convolution = Conv3x3(width, width)
 
     def forward(self, planes: Tensor) -> Tensor:
         return planes + torch.relu(self.convolution(planes))
@@ -29,10 +30,10 @@ class _Skip(nn.Module):
 
 def _tiny(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
     layers = [
-        nn.Conv2d(channels, 32, 3, padding=1),
+        Conv3x3(channels, 32),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
+        Conv3x3(32, 64),
         nn.ReLU(),
     ]
     return layers, 64
@@ -41,13 +42,13 @@ def _tiny(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
 def _scalable(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
     layers: list[nn.Module] = []
     for number in range(depth):
-        layers += [nn.Conv2d(width if number else channels, width, 3, padding=1), nn.ReLU()]
+        layers += [Conv3x3(width if number else channels, width), nn.ReLU()]
     return [*layers, nn.MaxPool2d(2)], width
 
 
 def _deep(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
-    start = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), _Skip(width)]
-    return [*start, nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)], 2 * width
+    start = [Conv3x3(channels, width), nn.ReLU(), _Skip(width)]
+    return [*start, Conv3x3(width, 2 * width), nn.ReLU(), nn.MaxPool2d(2)], 2 * width
 
 
 _ARCHITECTURES = {"tiny": _tiny, "scalable": _scalable, "deep": _deep}
