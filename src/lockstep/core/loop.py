@@ -39,8 +39,9 @@ class Loop:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
         pulse = Pulse.of_this_rank()
+        finished = self._finished()
         with StopRequest() as request:
-            while not self._finished():
+            while not finished:
                 if flag := self._world.agree(request.flag):
                     self._save(last=True)
                     leave(flag, learner.steps)
@@ -49,13 +50,15 @@ class Loop:
                 self._journal.note(learner.step(), learner.timings())
                 self.notes["seconds"] += time.monotonic() - start
                 pulse.tell(learner.steps, "logging, evaluating or saving")
+                finished = self._finished()
                 if config.check_every and learner.updates % config.check_every == 0:
                     self.compare_replicas()
-                if _crossed(before, learner.steps, config.eval_every):
+                evaluates = bool(config.eval_every) and (finished or _crossed(before, learner.steps, config.eval_every))
+                if evaluates:
                     self.evaluate()
-                if learner.updates % config.log_every == 0:
+                if finished or evaluates or learner.updates % config.log_every == 0:
                     self._display.progress(learner.steps, self._journal.write(learner.steps))
-                if _crossed(before, learner.steps, config.checkpoint_every):
+                if _crossed(before, learner.steps, config.checkpoint_every) and not finished:
                     self._save()
         self._save(last=True)
 
