@@ -75,5 +75,5 @@ def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:
     total = gradient.new_zeros(gradient.shape[1], 9 * channels)
     boards = max(1, _CELLS_AT_ONCE // (height * width))
     for outside, inside in zip(gradient.permute(0, 2, 3, 1).split(boards), windows.split(boards), strict=True):
-        total.addmm_(outside.reshape(-1, gradient.shape[1]).t(), inside.reshape(-1, 9 * channels))
+        total = torch.addmm(total, outside.reshape(-1, gradient.shape[1]).t(), inside.reshape(-1, 9 * channels))
     return total.view(-1, 3, 3, channels).permute(0, 3, 1, 2)

@@ -1,5 +1,6 @@
 """One optimiser step that is the same on every rank: clip, refuse what is not finite, move."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -65,6 +66,13 @@ class Descent:
                     kind: _like(value, parameter) if kind != "step" else value.clone().to(parameter.device)
                     for kind, value in kept.items()
                 }
+
+
+def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, warmup: int, stride: int) -> float:
+    """The learning rate of an update of `stride` steps after `steps`: warm-up, then the schedule over the whole run."""
+    progress = min(steps / total_steps, 1.0)
+    factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
+    return rate * factor[schedule] * (min(1.0, (steps + stride) / warmup) if warmup else 1.0)
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -1,9 +1,15 @@
 """Short trainings without a run directory, for verify, bench and tests. Its functions are called on every rank."""
 
+import functools
+import time
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from lockstep.core.config.sources import from_yaml
+from lockstep.core.distributed.profiling import MeasuredWorld
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Learner
 from lockstep.core.reporting.metrics import reduce
@@ -36,3 +42,77 @@ def train_briefly(world: World, workload: str, config_text: str, updates: int, o
         write_durably(Path(output) / "model.safetensors", encode(snapshot.model))
         write_durably(Path(output) / "optimizer.safetensors", encode(snapshot.optimizer))
     return {"sha256": fingerprint, "metrics": metrics}
+
+
+def time_updates(world: World, workload: str, config_text: str, updates: int) -> dict[str, float]:
+    """Train on for some updates; returns their steps over all ranks and seconds. Called by every rank."""
+    learner = standing_learner(world, workload, config_text)
+    before = learner.steps
+    world.barrier("start of a measurement")
+    start = time.perf_counter()
+    for _ in range(updates):
+        learner.step()
+    world.device_barrier()
+    return {"steps": learner.steps - before, "seconds": time.perf_counter() - start}
+
+
+@functools.cache
+def standing_learner(world: World, workload: str, config_text: str) -> Learner:
+    """The learner of a configuration, made once and then trained on. Called by every rank."""
+    return open_learner(world, workload, config_text)
+
+
+def time_peer(world: World, workload: str, config_text: str, peer: str, updates: int) -> dict[str, float]:
+    """As `time_updates`, by another program on one rank."""
+    chosen = registry.load(workload)
+    config = from_yaml(config_text, chosen.config_class)
+    start = time.perf_counter()
+    steps = chosen.offer("run_peer")(peer, config, updates, world.device.type)
+    world.device_barrier()
+    return {"steps": steps, "seconds": time.perf_counter() - start}
+
+
+def profile_updates(world: World, workload: str, config_text: str, updates: int) -> dict[str, Any]:
+    """Train for some updates; returns their steps over all ranks and where this rank's seconds went.
+
+    Called by every rank.
+    """
+    measured = MeasuredWorld.of(world)
+    learner = open_learner(measured, workload, config_text)
+    with measured.exchanging_apart():
+        learner.step()
+    learner.timings(), measured.watch.take()
+    before = learner.steps
+    world.barrier("start of a measurement")
+    start = time.perf_counter()
+    for _ in range(updates):
+        learner.step()
+    world.device_barrier()
+    seconds = time.perf_counter() - start
+    parts = {"idle": 0.0, "sync": 0.0, "learning": 0.0} | measured.watch.take() | learner.timings()
+    # Ranks meet while they learn.
+    parts["learning"] = max(0.0, parts["learning"] - parts["idle"] - parts["sync"])
+    return {"steps": learner.steps - before, "seconds": seconds, "parts": parts}
+
+
+def count_operations(world: World, workload: str, config_text: str) -> dict[str, float]:
+    """Floating-point operations of this rank's networks in one update, and its steps. Called by every rank."""
+    learner = open_learner(world, workload, config_text)
+    with FlopCounterMode(display=False) as counter:
+        learner.step()
+    return {"steps": learner.steps, "operations": counter.get_total_flops()}
+
+
+def matmul_speed(world: World) -> float:
+    """Floating-point operations a second of a large matrix product, on all ranks at once. Called by every rank."""
+    on_gpu = world.device.type == "cuda"
+    side, dtype = (8192, torch.bfloat16) if on_gpu else (1024, torch.float32)
+    one, other = (torch.ones(side, side, dtype=dtype, device=world.device) for _ in range(2))
+    best = float("inf")
+    world.barrier("start of a measurement")
+    for _ in range(8):
+        start = time.perf_counter()
+        torch.mm(one, other)
+        world.device_barrier()
+        best = min(best, time.perf_counter() - start)
+    return 2 * side**3 / best

@@ -19,7 +19,7 @@ from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.core.storage.checkpoint import Snapshot
-from lockstep.parts.descent import Descent
+from lockstep.parts.descent import Descent, scheduled_rate
 from lockstep.parts.evaluation import evaluate
 from lockstep.parts.running_stats import mean_and_deviation, moment_sums
 from lockstep.parts.vector_env import VectorEnv
@@ -84,20 +84,17 @@ class PPOLearner:
             report |= {f"train/{name}": Stat(v, weight, v / weight, v / weight) for name, v in metrics.items()}
         reports[0]["train/learning_rate"] = Stat.of([self.learning_rate()])
         self.updates += 1
-        self.steps += self._config.n_envs * self._config.n_steps
+        self.steps += self._config.rollout_size
         return reports
 
     def learning_rate(self) -> float:
         """The rate of the next update: warm-up, then the schedule over the whole run."""
         c = self._config
-        progress = min(self.steps / c.total_timesteps, 1.0)
-        factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
-        warm = min(1.0, (self.steps + c.n_envs * c.n_steps) / c.lr_warmup) if c.lr_warmup else 1.0
-        return c.learning_rate * factor[c.lr_schedule] * warm
+        return scheduled_rate(c.learning_rate, c.lr_schedule, self.steps, c.total_timesteps, c.lr_warmup, c.rollout_size)
 
     def done(self) -> bool:
         """Whether the next update would go beyond the run's steps."""
-        return self.steps + self._config.n_envs * self._config.n_steps > self._config.total_timesteps
+        return self.steps + self._config.rollout_size > self._config.total_timesteps
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Greedy episodes, shared out over lanes. Called by every rank."""

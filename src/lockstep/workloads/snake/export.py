@@ -7,66 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.parts.networks import ActorCritic
-from lockstep.workloads.snake import model
 from lockstep.workloads.snake.build import build_network, rules_of
 from lockstep.workloads.snake.gym import SnakeGymEnv
+from lockstep.workloads.snake.sb3 import SnakeFeatures, make_ppo
 from lockstep.workloads.snake.workload import SnakeConfig
 
 Weights = Mapping[str, Tensor]
 
 
-class SnakeFeatures(nn.Module):
-    """Our feature extractor as Stable-Baselines3 wants one: made from the observation space, with a `features_dim`."""
-
-    def __init__(self, observation_space: Any, architecture: str, width: int, depth: int) -> None:
-        super().__init__()
-        channels, grid_size, _ = observation_space.shape
-        self.features_dim = model.FEATURES
-        self.layers = model.features(architecture, channels, grid_size, width, depth)
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Boards (B, C, N, N) to features (B, 256)."""
-        return self.layers(observation)
-
-
 def write_sb3(config: SnakeConfig, weights: Weights, path: Path) -> None:
     """Write a zip for `stable_baselines3.PPO.load`, ready to predict or to train on. Needs stable-baselines3."""
-    from stable_baselines3 import PPO
-
     network = _network(config, weights)
-    extractor = {
-        "architecture": config.policy_arch,
-        "width": config.policy_width,
-        "depth": config.policy_depth,
-    }
     steps = max(config.n_steps, 2)
-    player = PPO(
-        "MlpPolicy",
-        SnakeGymEnv(**vars(rules_of(config))),
-        learning_rate=config.learning_rate,
-        n_steps=steps,
-        batch_size=steps,  # One environment; whoever trains on sets both for theirs.
-        n_epochs=config.n_epochs,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip_range,
-        clip_range_vf=config.clip_range_vf,
-        normalize_advantage=config.normalize_advantage,
-        ent_coef=config.ent_coef,
-        vf_coef=config.vf_coef,
-        max_grad_norm=config.max_grad_norm,
-        target_kl=config.target_kl,
-        policy_kwargs={
-            "features_extractor_class": SnakeFeatures,
-            "features_extractor_kwargs": extractor,
-            "net_arch": [],
-            "normalize_images": False,
-        },
-        device="cpu",
-    )
+    boards = SnakeGymEnv(**vars(rules_of(config)))
+    # One environment; whoever trains on sets both sizes for theirs.
+    player = make_ppo(config, boards, SnakeFeatures, n_steps=steps, batch_size=steps)
     policy: Any = player.policy
     policy.features_extractor.layers.load_state_dict(network.features.state_dict())
     policy.action_net.load_state_dict(network.actor.state_dict())

@@ -1,5 +1,7 @@
 """Snake's networks: feature extractors for (B, C, N, N) boards of zeros and ones, with a 256-d output."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -20,43 +22,42 @@ class _Boards(nn.Module):
 class _Skip(nn.Module):
     """A convolution whose result is added to its input."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, convolution: nn.Module) -> None:
         super().__init__()
-        self.convolution = Conv3x3(width, width)
+        self.convolution = convolution
 
     def forward(self, planes: Tensor) -> Tensor:
         return planes + torch.relu(self.convolution(planes))
 
 
-def _tiny(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
-    layers = [
-        Conv3x3(channels, 32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        Conv3x3(32, 64),
-        nn.ReLU(),
-    ]
-    return layers, 64
+Convolution = Callable[[int, int], nn.Module]
+"""Makes a 3x3 convolution that keeps the size of the board."""
 
 
-def _scalable(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
+def _tiny(channels: int, width: int, depth: int, make: Convolution) -> tuple[list[nn.Module], int]:
+    return [make(channels, 32), nn.ReLU(), nn.MaxPool2d(2), make(32, 64), nn.ReLU()], 64
+
+
+def _scalable(channels: int, width: int, depth: int, make: Convolution) -> tuple[list[nn.Module], int]:
     layers: list[nn.Module] = []
     for number in range(depth):
-        layers += [Conv3x3(width if number else channels, width), nn.ReLU()]
+        layers += [make(width if number else channels, width), nn.ReLU()]
     return [*layers, nn.MaxPool2d(2)], width
 
 
-def _deep(channels: int, width: int, depth: int) -> tuple[list[nn.Module], int]:
-    start = [Conv3x3(channels, width), nn.ReLU(), _Skip(width)]
-    return [*start, Conv3x3(width, 2 * width), nn.ReLU(), nn.MaxPool2d(2)], 2 * width
+def _deep(channels: int, width: int, depth: int, make: Convolution) -> tuple[list[nn.Module], int]:
+    start = [make(channels, width), nn.ReLU(), _Skip(make(width, width))]
+    return [*start, make(width, 2 * width), nn.ReLU(), nn.MaxPool2d(2)], 2 * width
 
 
 _ARCHITECTURES = {"tiny": _tiny, "scalable": _scalable, "deep": _deep}
 
 
-def features(architecture: str, channels: int, grid_size: int, width: int, depth: int) -> nn.Sequential:
-    """The feature extractor of one architecture."""
-    layers, planes = _ARCHITECTURES[architecture](channels, width, depth)
+def features(
+    architecture: str, channels: int, grid_size: int, width: int, depth: int, make: Convolution = Conv3x3
+) -> nn.Sequential:
+    """The feature extractor of one architecture; its first layer prepares the boards."""
+    layers, planes = _ARCHITECTURES[architecture](channels, width, depth, make)
     flat = nn.Linear(planes * (grid_size // 2) ** 2, FEATURES)
     return nn.Sequential(_Boards(), *layers, nn.Flatten(), flat, nn.ReLU())
 

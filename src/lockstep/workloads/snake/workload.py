@@ -90,8 +90,8 @@ def small() -> SnakeConfig:
         grid_size=8,
         n_envs=64,
         n_steps=128,
-        batch_size=256,
-        learning_rate=1e-3,
+        batch_size=1024,
+        learning_rate=2.5e-3,
         lr_schedule="linear",
         ent_coef=0.003,
         total_timesteps=1_000_000,
@@ -166,6 +166,8 @@ BASELINES = ("scripted", "random")
 """Policies without a network that a trained one is compared with."""
 EXPORTS = ("sb3", "onnx")
 """Formats of other programs that a model can be written in."""
+PEERS = ("sb3",)
+"""Other programs that the same can be trained with, for comparison."""
 
 
 def build(config: SnakeConfig, world: Any) -> Any:
@@ -205,3 +207,10 @@ def export(form: str, config: SnakeConfig, weights: Any, path: Any) -> None:
     from lockstep.workloads.snake import export as exports
 
     exports.WRITERS[form](config, weights, path)
+
+
+def run_peer(name: str, config: SnakeConfig, updates: int, device: str) -> int:
+    """Train on with one of PEERS, for some updates of these sizes; returns the environment steps."""
+    from lockstep.workloads.snake import peers
+
+    return peers.TRAINERS[name](config, updates, device)

@@ -1,0 +1,77 @@
+"""The same network and settings for Stable-Baselines3: what an export and a comparison both start from."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lockstep.workloads.snake import model
+from lockstep.workloads.snake.workload import SnakeConfig
+
+
+class SnakeFeatures(nn.Module):
+    """Our feature extractor as Stable-Baselines3 wants one: made from the observation space, with a `features_dim`."""
+
+    def __init__(self, observation_space: Any, architecture: str, width: int, depth: int) -> None:
+        super().__init__()
+        channels, grid_size, _ = observation_space.shape
+        self.features_dim = model.FEATURES
+        self.layers = self._make(architecture, channels, grid_size, width, depth)
+
+    def _make(self, architecture: str, channels: int, grid_size: int, width: int, depth: int) -> nn.Sequential:
+        return model.features(architecture, channels, grid_size, width, depth)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Boards (B, C, N, N) to features (B, 256)."""
+        return self.layers(observation)
+
+
+class PlainFeatures(SnakeFeatures):
+    """The same layers as their users write them: PyTorch's own convolutions, in its default memory order."""
+
+    def _make(self, architecture: str, channels: int, grid_size: int, width: int, depth: int) -> nn.Sequential:
+        layers = model.features(architecture, channels, grid_size, width, depth, make=_plain_convolution)
+        return nn.Sequential(*list(layers)[1:])
+
+
+def _plain_convolution(channels: int, width: int) -> nn.Conv2d:
+    return nn.Conv2d(channels, width, 3, padding=1)
+
+
+def make_ppo(
+    config: SnakeConfig,
+    boards: Any,
+    features: type[SnakeFeatures],
+    *,
+    n_steps: int,
+    batch_size: int,
+    device: str = "cpu",
+) -> Any:
+    """Stable-Baselines3's PPO with this configuration's network and settings. Needs stable-baselines3."""
+    from stable_baselines3 import PPO
+
+    network = {"architecture": config.policy_arch, "width": config.policy_width, "depth": config.policy_depth}
+    return PPO(
+        "MlpPolicy",
+        boards,
+        learning_rate=config.learning_rate,
+        n_steps=n_steps,
+        batch_size=batch_size,
+        n_epochs=config.n_epochs,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        clip_range=config.clip_range,
+        clip_range_vf=config.clip_range_vf,
+        normalize_advantage=config.normalize_advantage,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        target_kl=config.target_kl,
+        policy_kwargs={
+            "features_extractor_class": features,
+            "features_extractor_kwargs": network,
+            "net_arch": [],
+            "normalize_images": False,
+        },
+        seed=config.seed,
+        device=device,
+    )
