@@ -47,7 +47,7 @@ def main() -> None:
     print(
         "\ndemo.gif shows one of its games. What to try next:\n"
         f"  lockstep play {name}                      watch it in this terminal\n"
-        "  lockstep train snake --preset small                    ten minutes: it fills more than half of the board\n"
+        "  lockstep train snake --preset small                    ten minutes: it beats the scripted expert by far\n"
         "  lockstep train snake --preset small --ranks 2          the same experiment on two processes\n"
         "  lockstep verify snake --ranks 1,2,4                    proof that it is the same\n"
         "  lockstep train snake                                   12 x 12, on all GPUs that are visible"

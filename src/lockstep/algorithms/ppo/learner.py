@@ -90,7 +90,9 @@ class PPOLearner:
     def learning_rate(self) -> float:
         """The rate of the next update: warm-up, then the schedule over the whole run."""
         c = self._config
-        return scheduled_rate(c.learning_rate, c.lr_schedule, self.steps, c.total_timesteps, c.lr_warmup, c.rollout_size)
+        return scheduled_rate(
+            c.learning_rate, c.lr_schedule, self.steps, c.total_timesteps, c.lr_warmup, c.rollout_size
+        )
 
     def done(self) -> bool:
         """Whether the next update would go beyond the run's steps."""
