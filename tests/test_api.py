@@ -96,8 +96,9 @@ def test_observations_of_another_shape_are_refused_in_one_line(trained):
 
 def test_an_evaluation_is_what_the_command_prints(trained, capsys):
     run, _ = trained
+    before = (run.path / "evaluation.json").read_bytes()
     found = lockstep.evaluate(run, episodes=5, seed=9)
-    assert not (run.path / "evaluation.json").exists()
+    assert (run.path / "evaluation.json").read_bytes() == before
     assert main(["eval", str(run.path), "--episodes", "5", "--seed", "9", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     with pytest.raises(UserError, match="episodes 0"):

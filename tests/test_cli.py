@@ -136,7 +136,7 @@ def test_weak_scaling_grows_the_global_sizes_and_the_rate(capsys):
     words = ["plan", "snake", "--preset", "small", "--ranks", "4", "--scaling", "weak", "--lr-scaling", "sqrt"]
     assert main([*words, "--json"]) == 0
     config = json.loads(capsys.readouterr().out)["config"]
-    assert (config["n_envs"], config["batch_size"], config["learning_rate"]) == (256, 1024, 0.002)
+    assert (config["n_envs"], config["batch_size"], config["learning_rate"]) == (256, 4096, 0.005)
 
 
 def test_list_as_json_names_presets(capsys):

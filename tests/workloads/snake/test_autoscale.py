@@ -63,7 +63,7 @@ def test_a_cpu_is_looked_up_by_its_cores(physical, logical, usual, filled):
 
 
 def test_every_change_is_told_with_its_reason():
-    config = replace(base(), auto_scale=True)
+    config = replace(base(), n_envs=512, n_steps=64, batch_size=4096, auto_scale=True)
     result, changes = autoscale(config, gpu(40), {"n_steps", "policy_depth"})
     assert [(change.field, change.old, change.new) for change in changes] == [
         ("n_envs", 512, 96),

@@ -59,7 +59,7 @@ def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name)
 def test_debug_is_twenty_small_updates():
     config = debug()
     assert config.total_timesteps // config.rollout_size == 20
-    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (8, 16, 32, 128)
+    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (6, 16, 16, 64)
 
 
 @pytest.mark.parametrize(
