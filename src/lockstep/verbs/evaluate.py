@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lockstep.core.config.fields import OffOrCount, Range
+from lockstep.core.config.fields import OffOrCount, Range, nearest
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.errors import UserError
 from lockstep.core.storage.disk import write_atomically
 from lockstep.verbs import model as models
@@ -14,11 +15,12 @@ from lockstep.verbs import words as command
 from lockstep.verbs.model import TRAINED, ModelOptions, Subject
 
 if TYPE_CHECKING:
-    from lockstep.core.learner import Evaluation
+    from lockstep.core.learner import Evaluation, Learner
 
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
-    "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n\n"
+    "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
+    "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n\n"
     "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
     "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
     "its evaluation.json unless --output says otherwise."
@@ -38,6 +40,10 @@ class EvaluateOptions(ModelOptions):
     """Where the episodes' random numbers start from."""
     policy: str = TRAINED
     """Who plays: trained (the network's most probable action) or a baseline of the workload, as scripted or random."""
+    team: str = ""
+    """Where teams meet: who plays, a run, a file or a baseline of the workload; none = the model that is evaluated."""
+    against: str = ""
+    """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
@@ -49,8 +55,10 @@ def evaluate(words: list[str]) -> int:
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
     subject = models.find(text, options, fields)
-    subject.check_policy(options.policy)
     _check_writable(options.output)
+    if options.team or options.against:
+        return _contest(subject, options)
+    subject.check_policy(options.policy)
     results = measure(subject, options.policy, options.episodes, options.seed, options.device)
     print(json.dumps(results, indent=1) if options.json else table(results))
     _store(results, subject, options)
@@ -68,6 +76,64 @@ def measure(subject: Subject, policy: str, episodes: int, seed: int, device: str
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
     return about | _joined(played).summary()
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Somebody who plays a team: a trained model, or a baseline of the workload by its name."""
+
+    name: str
+    config: RunConfig
+    learner: "Learner | None" = None
+
+
+def _contest(subject: Subject, options: EvaluateOptions) -> int:
+    """Let two contestants play against each other, and report."""
+    play = subject.workload.offer("contest")
+    if not options.against:
+        raise UserError(f"--team {options.team}: against whom is missing; add --against with a run or a baseline")
+    if options.team:
+        team = _contestant("team", options.team, subject, options)
+    else:
+        subject.check_policy(options.policy)
+        team = (
+            _trained(str(subject.path), subject, options)
+            if options.policy == TRAINED
+            else _baseline(options.policy, subject)
+        )
+    rival = _contestant("against", options.against, subject, options)
+    place = models.place_of(subject, options.device)
+    result = play(subject.config, team, rival, options.episodes, options.seed, place)
+    results = {"workload": subject.workload.name, "seed": options.seed, **result.summary()}
+    print(json.dumps(results, indent=1) if options.json else result.table())
+    if options.output:
+        _write(Path(options.output), results)
+    return 0
+
+
+def _contestant(flag: str, text: str, subject: Subject, options: EvaluateOptions) -> Contestant:
+    """Whom a flag names."""
+    baselines = getattr(subject.workload.module, "BASELINES", ())
+    if text in baselines:
+        return _baseline(text, subject)
+    try:
+        found = models.find(text, options, [])
+        found.check_policy(TRAINED)
+    except UserError as error:
+        near = nearest(text, list(baselines))
+        hint = f"the nearest baseline is {near}" if near else f"baselines are {', '.join(baselines)}"
+        raise UserError(f"--{flag} {text}: {error}; {hint}") from error
+    if found.workload.name != subject.workload.name:
+        raise UserError(f"--{flag} {text}: is a run of {found.workload.name}, not of {subject.workload.name}")
+    return _trained(text, found, options)
+
+
+def _baseline(name: str, subject: Subject) -> Contestant:
+    return Contestant(name, subject.config)
+
+
+def _trained(name: str, subject: Subject, options: EvaluateOptions) -> Contestant:
+    return Contestant(name, subject.config, models.load(subject, options.device).learner)
 
 
 def table(results: dict[str, Any]) -> str:
@@ -117,15 +183,22 @@ def _check_writable(output: str) -> None:
 
 
 def _store(results: dict[str, Any], subject: Subject, options: EvaluateOptions) -> None:
-    content = (json.dumps(results, indent=1) + "\n").encode()
     if options.output:
-        try:
-            write_atomically(Path(options.output), content)
-        except OSError as error:
-            raise UserError(f"--output {options.output}: not written ({error.strerror})") from error
+        _write(Path(options.output), results)
     elif subject.run is not None and options.policy == TRAINED:
         try:
-            write_atomically(subject.run.path / "evaluation.json", content)
+            write_atomically(subject.run.path / "evaluation.json", _as_json(results))
         except OSError as error:
             # A run that only may be read can still be evaluated.
             print(f"evaluation.json not written ({error.strerror}); --output FILE puts it elsewhere", file=sys.stderr)
+
+
+def _write(path: Path, results: dict[str, Any]) -> None:
+    try:
+        write_atomically(path, _as_json(results))
+    except OSError as error:
+        raise UserError(f"--output {path}: not written ({error.strerror})") from error
+
+
+def _as_json(results: dict[str, Any]) -> bytes:
+    return (json.dumps(results, indent=1) + "\n").encode()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 USAGE = (
     "lockstep play RUN | FILE [--episodes N] [--seed S] [--fps 10] [--stochastic] [--policy NAME]\n"
     "                     [--video out.gif | out.mp4] [--max-frames N]\n"
-    "       lockstep play WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n\n"
+    "       lockstep play WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
+    "       lockstep play RUN --log game.json   or   lockstep play WORKLOAD --replay game.json\n\n"
     "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
     "one typical game: of nine, with the seeds S to S+8, the one with the median return. With --episodes N it shows\n"
     "the first N games of seed S."
@@ -49,6 +50,10 @@ class PlayOptions(ModelOptions):
     """Who plays: trained (the network) or a baseline of the workload, as scripted or random."""
     video: str = ""
     """File to write instead of showing it here: .gif, or .mp4 (needs the extra lockstep[video])."""
+    log: str = ""
+    """File to write the first game of the seed to, as JSON, instead of showing it; where the workload has such logs."""
+    replay: str = ""
+    """File that a game was written to, to be shown instead of a new one."""
     max_frames: OffOrCount = 0
     """Frames after which to end; 0 = no limit, in a video 1,000."""
 
@@ -81,10 +86,13 @@ def play(words: list[str]) -> int:
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
     subject = models.find(text, options, fields)
-    subject.check_policy(options.policy)
+    subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
+    if not options.replay:
+        subject.check_policy(options.policy)
     write = _film_writer(options.video) if options.video else None
-    subject.workload.offer("scenes")
     stage = _Stage(subject, options)
+    if options.log:
+        return _write_log(stage, options)
     if write:
         return _film(stage, options, write)
     return _animate(stage, options) if sys.stdout.isatty() else _print(stage, options)
@@ -95,14 +103,23 @@ class _Stage:
 
     def __init__(self, subject: Subject, options: PlayOptions) -> None:
         self._subject, self._options = subject, options
-        self._model = models.load(subject, options.device) if options.policy == TRAINED else None
+        plays = options.policy == TRAINED and not options.replay
+        self._model = models.load(subject, options.device) if plays else None
 
     def scenes(self, seed: int) -> "Iterator[Scene]":
-        """Game after game."""
+        """Game after game, or the one that is shown again."""
+        if self._options.replay:
+            return self._subject.workload.offer("read_log")(Path(self._options.replay))
         return self._subject.workload.offer("scenes")(self._subject.config, self._act(seed), seed)
+
+    def write_log(self, seed: int, path: Path) -> None:
+        """Write the first game of a seed to a file."""
+        self._subject.workload.offer("write_log")(self._subject.config, self._act(seed), seed, path)
 
     def typical(self, seed: int) -> int:
         """Out of a few seeds from this one on, that of the first game with the median return (of two, the better)."""
+        if self._options.replay:
+            return seed
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = self._subject.workload.offer("evaluate_baseline")
@@ -158,6 +175,23 @@ def _print(stage: _Stage, options: PlayOptions) -> int:
     return 0
 
 
+def _write_log(stage: _Stage, options: PlayOptions) -> int:
+    path = Path(options.log)
+    _check_place("log", path)
+    try:
+        stage.write_log(options.seed, path)
+    except OSError as error:
+        raise UserError(f"--log {path}: not written ({error.strerror or error})") from error
+    print(f"{path}: seed {options.seed}, one game")
+    return 0
+
+
+def _check_place(flag: str, path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir():
+        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+        raise UserError(f"--{flag} {path}: {problem}; give the path of a file to write")
+
+
 def _film(stage: _Stage, options: PlayOptions, write: Callable[..., None]) -> int:
     seed = options.seed if options.episodes else stage.typical(options.seed)
     show, longest = _Show([]), options.max_frames or LONGEST_VIDEO
@@ -176,9 +210,7 @@ def _film_writer(video: str) -> Callable[..., None]:
     path = Path(video)
     if path.suffix.lower() not in _WRITERS:
         raise UserError(f"--video {video}: unknown kind of video; allowed: {', '.join(_WRITERS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
-        raise UserError(f"--video {video}: {problem}; give the path of a file to write")
+    _check_place("video", path)
     from lockstep.parts import film
 
     if path.suffix.lower() == ".mp4":

@@ -1,0 +1,133 @@
+"""The competition's side of the game: its dict observations, its way to step, and teams exported for its platform."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from lockstep.core.config.fields import nearest
+from lockstep.core.errors import UserError
+from lockstep.workloads.snakes3v3 import submission
+from lockstep.workloads.snakes3v3.game import SnakesGame
+from lockstep.workloads.snakes3v3.position import position
+from lockstep.workloads.snakes3v3.rules import FIRST_SNAKE, SNAKES_3V3, GameRules
+
+DIRECTIONS = ("up", "down", "left", "right")
+"""The names of the actions."""
+
+Arrays = dict[str, NDArray[Any]]
+OneHot = list[list[int]]
+"""An action as the platform writes it: [[0, 0, 0, 1]]."""
+
+
+def encode(actions: Iterable[int]) -> list[OneHot]:
+    """Actions as the platform writes them, one for each player."""
+    return [[[int(way == action) for way in range(4)]] for action in actions]
+
+
+def decode(joint_action: Sequence[OneHot]) -> list[int]:
+    """The actions that the platform means."""
+    for player, action in enumerate(joint_action):
+        if len(action) != 1 or len(action[0]) != 4 or sorted(action[0]) != [0, 0, 0, 1]:
+            raise UserError(
+                f"action of player {player} is {action}; allowed: [[a, b, c, d]], one of the four 1, the others 0"
+            )
+    return [list(action[0]).index(1) for action in joint_action]
+
+
+class CompetitionGame:
+    """One game as the competition's own program offers it: dicts to see, one-hot lists to act."""
+
+    def __init__(self, rules: GameRules = SNAKES_3V3, seed: int = 0, number: int = 0) -> None:
+        """`number`: which of the games of that seed."""
+        self.game = SnakesGame(rules, torch.tensor([number]), seed, torch.device("cpu"))
+        self.reset()
+
+    def reset(self) -> list[dict[Any, Any]]:
+        """Start a game; returns what each player sees."""
+        self.game.reset()
+        self.done = False
+        self.n_return = [0.0] * self.game.rules.players
+        """What each player's rewards add up to."""
+        self._last_direction: list[str] | None = None
+        self.init_info = {**self._positions(), "directions": self._directions()}
+        return self.all_observes
+
+    @property
+    def all_observes(self) -> list[dict[Any, Any]]:
+        """What each player sees: the same for all but for the last key."""
+        now = self._positions()
+        seen: dict[Any, Any] = {1: now["beans_position"]}
+        seen |= {FIRST_SNAKE + player: snake for player, snake in enumerate(now["snakes_position"])}
+        seen |= {"board_width": self.game.rules.width, "board_height": self.game.rules.height}
+        seen["last_direction"] = self._last_direction
+        return [{**seen, "controlled_snake_index": FIRST_SNAKE + player} for player in range(self.game.rules.players)]
+
+    def step(
+        self, joint_action: Sequence[OneHot]
+    ) -> tuple[list[dict[Any, Any]], list[float], bool, dict[str, Any], dict[str, Any]]:
+        """Move all snakes; returns what each sees, rewards, whether it is over, and facts from before and after."""
+        if self.done:
+            raise UserError("the game is over; call reset before the next step")
+        actions = decode(joint_action)
+        if len(actions) != self.game.rules.players:
+            raise UserError(f"{len(actions)} actions; this game has {self.game.rules.players} players")
+        self._last_direction = self._directions()
+        done = self.game.step(torch.tensor([actions]))
+        reward, self.done = done.reward[0].tolist(), bool(done.ended)
+        self.n_return = [total + gain for total, gain in zip(self.n_return, reward, strict=True)]
+        after = {**self._positions(), "hit": done.dead[0].int().tolist(), "score": self.game.score[0].tolist()}
+        return self.all_observes, reward, self.done, {"directions": self._last_direction}, after
+
+    def check_win(self) -> int:
+        """The code of the single best snake, the first of several; who wins is decided by the teams' sums."""
+        score = self.game.score[0].tolist()
+        return score.index(max(score)) + FIRST_SNAKE
+
+    def _positions(self) -> dict[str, Any]:
+        now = position(self.game, 0)
+        return {"snakes_position": now.snakes, "beans_position": now.beans}
+
+    def _directions(self) -> list[str]:
+        return [DIRECTIONS[direction] for direction in self.game.directions[0].tolist()]
+
+
+def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> None:
+    """Write a team for the competition's platform into a folder: `submission.py`, which needs numpy only, and weights.
+
+    The actor takes observations (B, A, D) of that kind: linear layers, ReLUs, and LSTMs along the team, both ways.
+    """
+    if observation not in submission.OBSERVATIONS:
+        known = list(submission.OBSERVATIONS)
+        near = nearest(observation, known) or "rich"
+        raise UserError(f'observation "{observation}": unknown; the nearest is {near}; known: {", ".join(known)}')
+    arrays: Arrays = {"observation": np.frombuffer(observation.encode(), dtype=np.uint8)}
+    for number, layer in enumerate(actor):
+        arrays |= {f"{number}.{name}": array for name, array in _layer(layer).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "weights.npz").open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    (folder / "submission.py").write_text(Path(submission.__file__).read_text())
+
+
+def _layer(layer: nn.Module) -> Arrays:
+    """The arrays of one layer, by the names that `submission.forward` looks for."""
+    if isinstance(layer, nn.ReLU):
+        return {"relu.at": np.zeros(1, dtype=np.float32)}
+    lstm = getattr(layer, "lstm", None)
+    if isinstance(lstm, nn.LSTM) and lstm.bidirectional and lstm.num_layers == 1:
+        return _arrays("lstm", lstm)
+    if isinstance(layer, nn.Linear):
+        return _arrays("linear", layer)
+    kind = type(layer).__name__
+    raise UserError(
+        f"a {kind} cannot be exported; allowed: Linear, ReLU, an LSTM of one layer along the team both ways"
+    )
+
+
+def _arrays(kind: str, layer: nn.Module) -> Arrays:
+    return {f"{kind}.{name}": value.detach().float().cpu().numpy() for name, value in layer.state_dict().items()}

@@ -1,0 +1,119 @@
+"""A step of the game in which all boards take part in all operations: it never waits for the device.
+
+E: boards, P: players, B: beans, C: cells, S: bytes of a board.
+"""
+
+import torch
+from torch import Tensor
+
+from lockstep.workloads.snakes3v3 import beans, torus
+from lockstep.workloads.snakes3v3.boards import Boards
+from lockstep.workloads.snakes3v3.chance import pick, step_words
+from lockstep.workloads.snakes3v3.rules import BEAN_BIT, snake_bit
+
+
+class DenseStep:
+    """The moves, deaths, returns and beans of a step, for every board."""
+
+    def __init__(self, boards: Boards, seed: int) -> None:
+        rules, device = boards.rules, boards.device
+        self._boards, self._rules, self._seed = boards, rules, seed
+        self._base = torch.arange(boards.count, device=device) * boards.stride
+        self._next_cell = boards.neighbours.flatten()
+        player = torch.arange(rules.players, device=device)[:, None]
+        self._turn_radix = 3**player
+        self._bit = (2 << player).to(torch.uint8)
+        self._is_lower, self._is_other = player > player.T, player != player.T
+        self._around, self._newborn = torus.around(rules, device), torus.newborn(rules, device)
+        self._shapes = torus.shapes(device)
+        self._places = 1 << torch.arange(16, device=device)
+        self._cell_number = torch.arange(rules.cells, dtype=torch.int16, device=device)
+
+    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Advance all boards by the actions (E, P); returns reward, died (E, P) and ended (E,)."""
+        boards, length = self._boards, self._boards.length[:-1]
+        first, second = step_words(self._seed, boards.index, boards.clock, 1)[0].unbind()
+        turn, rest = self._turns(first)
+        ate, died = self._move(action.T, turn)
+        reward = torch.where(died, self._rules.start_length - length.to(torch.float32), ate.to(torch.float32))
+        length.copy_(torch.where(died, 0, length + ate))
+        self._vanish(died)
+        for player in range(self._rules.players):
+            self._bring_back(player, died[player])
+        self._top_up([second, rest])
+        boards.clock.add_(1)
+        boards.time.add_(1)
+        full = length.sum(0) > self._rules.cells - self._rules.beans
+        return reward.T, died.T, full | (length == 0).any(0) | (boards.time > self._rules.max_steps)
+
+    def forget(self) -> None:
+        """Nothing is known ahead."""
+
+    def _turns(self, word: Tensor) -> tuple[Tensor, Tensor]:
+        """By how much each snake turns away from a reversal, (P, E) in 1..3, and what is left of the word (E,)."""
+        digits, rest = pick(word, 3**self._rules.players)
+        return digits // self._turn_radix % 3 + 1, rest
+
+    def _move(self, action: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn and move every snake; returns (P, E) bool each: ate, died. The dead are still there, headless."""
+        boards = self._boards
+        grid, trail = boards.grid.view(-1), boards.trail.view(-1)
+        head, tail, direction = boards.head[:-1], boards.tail[:-1], boards.direction[:-1]
+        direction.copy_(torch.where(action == direction ^ 1, (action + turn) & 3, action))
+        new = self._next_cell.index_select(0, (4 * head + direction).view(-1)).view_as(head)
+        head_at, tail_at, at = ((self._base + cells).view(-1) for cells in (head, tail, new))
+        same = new == new[:, None]
+        bean = grid.index_select(0, at).view_as(head) == BEAN_BIT
+        # Of several heads on one bean the first eats.
+        ate = bean & ~(same & self._is_lower[:, :, None]).any(1)
+        trail.scatter_(0, 2 * head_at, new.view(-1).to(torch.uint8))
+        trail.scatter_(0, 2 * head_at + 1, boards.time.to(torch.uint8).repeat(len(head)))
+        grid.scatter_(0, tail_at, (ate * self._bit).view(-1))
+        tail.copy_(torch.where(ate, tail, trail.index_select(0, 2 * tail_at).view_as(tail)))
+        # Tails that moved on are gone by now, and no new head is there yet.
+        met = grid.index_select(0, at).view_as(head)
+        died = (met > BEAN_BIT) | (same & self._is_other[:, :, None]).any(1)
+        # What the dead ran into stays, except a bean: one of them ate it.
+        grid.scatter_(0, at, torch.where(died, met * ~bean, self._bit).view(-1))
+        head.copy_(new)
+        return ate, died
+
+    def _vanish(self, died: Tensor) -> None:
+        """Empty the cells of the dead."""
+        bits = (died * self._bit).sum(0, dtype=torch.uint8)
+        self._boards.grid.bitwise_and_(~bits[:, None])
+
+    def _bring_back(self, player: int, died: Tensor) -> None:
+        """Put a player back on the boards where it died (E,), as far as there is room."""
+        boards, rules = self._boards, self._rules
+        start = torch.where(died, self._first_with_room(), rules.cells)
+        free = boards.grid.gather(1, self._around.index_select(0, start)) == 0
+        shape = self._shapes.index_select(0, (free * self._places).sum(1))
+        # A start "nowhere" has a body of cells that are nowhere.
+        body = self._newborn.index_select(0, (torus.NO_ROOM + 1) * start + shape)
+        head, second, tail, direction = body.unbind(1)
+        boards.grid.scatter_(1, body[:, :3], snake_bit(player))
+        links = torch.stack((second, boards.time - 1, head, boards.time), dim=1)
+        places = torch.stack((2 * tail, 2 * tail + 1, 2 * second, 2 * second + 1), dim=1)
+        boards.trail.flatten(1).scatter_(1, places, links.to(torch.uint8))
+        found = head < rules.cells
+        for row, value in ((boards.head, head), (boards.tail, tail), (boards.direction, direction)):
+            row[player].copy_(torch.where(found, value, row[player]))
+        boards.length[player].masked_fill_(found, rules.start_length)
+
+    def _first_with_room(self) -> Tensor:
+        """(E,) the first free cell of each board, row by row, connected to two others at least; C where none is."""
+        free = self._boards.grid[:, : self._rules.cells].view(-1, self._rules.height, self._rules.width) == 0
+        above, below, left, right = (free.roll(shift, axis) for axis in (1, 2) for shift in (1, -1))
+        two_beside = (above & below) | (left & right) | ((above | below) & (left | right))
+        middle = free & two_beside
+        room = middle | middle.roll(1, 1) | middle.roll(-1, 1) | middle.roll(1, 2) | middle.roll(-1, 2)
+        return torch.where((free & room).flatten(1), self._cell_number, self._rules.cells).amin(1).long()
+
+    def _top_up(self, words: list[Tensor]) -> None:
+        """Drop beans until there are enough."""
+        boards, rules = self._boards, self._rules
+        left = beans.survivors(boards.grid, boards.bean_cells)
+        missing = rules.beans - left.sum(1)
+        new = beans.sow(boards.grid, missing, words, rules.cells, rules.beans)
+        boards.bean_cells.copy_(beans.joined(boards.bean_cells, left, new))

@@ -1,0 +1,116 @@
+"""A game as JSON, in the competition's form: written, read, and shown again."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lockstep.core.errors import UserError
+from lockstep.workloads.snakes3v3.competition import DIRECTIONS, CompetitionGame, encode
+from lockstep.workloads.snakes3v3.game import SnakesGame
+from lockstep.workloads.snakes3v3.opponents import Policy
+from lockstep.workloads.snakes3v3.position import Position, set_up
+from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+
+GameLog = dict[str, Any]
+
+_TIME = "%Y-%m-%d %H:%M:%S"
+_MOVES = {(-1, 0): 0, (1, 0): 1, (0, -1): 2, (0, 1): 3}
+
+
+def record_game(
+    policies: Sequence[Policy], names: Sequence[str], rules: GameRules = SNAKES_3V3, seed: int = 0, number: int = 0
+) -> GameLog:
+    """Play one game, a policy for each team, and write down everything."""
+    match = CompetitionGame(rules, seed, number)
+    log: GameLog = {
+        "game_name": "snakes_3v3" if len(rules.teams) == 2 else f"snakes_{rules.players}p",
+        "n_player": rules.players,
+        "board_height": rules.height,
+        "board_width": rules.width,
+        "init_info": match.init_info,
+        "start_time": time.strftime(_TIME),
+        "mode": "terminal",
+        "seed": seed,
+        "map_size": None,
+        "steps": [],
+    }
+    while not match.done:
+        now = time.strftime(_TIME)
+        actions = _actions(policies, match.game)
+        _, reward, _, before, after = match.step(encode(actions))
+        log["steps"].append(
+            {"time": now, "info_before": before, "joint_action": actions, "reward": reward, "info_after": after}
+        )
+    ending = {
+        "winner": match.check_win(),
+        "winner_information": match.game.score[0].tolist(),
+        "n_return": match.n_return,
+    }
+    return {**log, **ending, "names": list(names), "end_time": time.strftime(_TIME)}
+
+
+def write_log(log: GameLog, path: Path) -> None:
+    """Write a game to a file."""
+    path.write_text(json.dumps(log))
+
+
+def read_log(path: Path) -> GameLog:
+    """Read a game from a file; a UserError where it is none."""
+    try:
+        log = json.loads(path.read_text())
+        positions(log)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UserError(f"{path}: not the log of a game, which has init_info and steps ({error!r})") from error
+    return log
+
+
+def positions(log: GameLog) -> list[Position]:
+    """Every position of a game, from the start on."""
+    states = [log["init_info"], *(step["info_after"] for step in log["steps"])]
+    # Where the snakes look after a step is told before the next one; after the last step their bodies tell.
+    known = [log["init_info"]["directions"], *(step["info_before"]["directions"] for step in log["steps"][1:])]
+    seen = []
+    for number, state in enumerate(states):
+        snakes = state["snakes_position"]
+        if number < len(known):
+            directions = [DIRECTIONS.index(name) for name in known[number]]
+        else:
+            directions = [_direction(snake, log["board_height"], log["board_width"]) for snake in snakes]
+        seen.append(Position(snakes, directions, state["beans_position"], time=number + 1))
+    return seen
+
+
+def replay(log: GameLog) -> Iterator[SnakesGame]:
+    """A game of one board, set to one position after the other, to be looked at."""
+    game = SnakesGame(_rules(log), torch.zeros(1, dtype=torch.int64), 0, torch.device("cpu"))
+    for seen in positions(log):
+        set_up(game, [seen])
+        yield game
+
+
+def _rules(log: GameLog) -> GameRules:
+    for rules in (SNAKES_3V3, SNAKES_5P):
+        if (rules.players, rules.height, rules.width) == (log["n_player"], log["board_height"], log["board_width"]):
+            return rules
+    players = int(log["n_player"])
+    return GameRules(log["board_width"], log["board_height"], players, tuple((player,) for player in range(players)))
+
+
+def _actions(policies: Sequence[Policy], game: SnakesGame) -> list[int]:
+    actions = [0] * game.rules.players
+    for policy, team in zip(policies, game.rules.teams, strict=True):
+        for player, action in zip(team, policy(game, team)[0].tolist(), strict=True):
+            actions[player] = action
+    return actions
+
+
+def _direction(snake: list[list[int]], height: int, width: int) -> int:
+    """Where a snake looks: away from its second cell; up where it has none."""
+    if len(snake) < 2:
+        return 0
+    down, right = (snake[0][0] - snake[1][0]) % height, (snake[0][1] - snake[1][1]) % width
+    return _MOVES[(down - height if down > 1 else down, right - width if right > 1 else right)]

@@ -1,0 +1,57 @@
+"""The networks of a team, and the weights that a run may begin with."""
+
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
+from lockstep.algorithms.ddpg.networks import Sizes, build_networks
+from lockstep.core.errors import UserError
+from lockstep.core.storage.weights import load_weights
+from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
+from lockstep.workloads.snakes3v3.observations import SIZES
+
+_FIRST_LAYER = "actor.0.weight"
+
+
+def networks(config: SnakesConfig) -> tuple[nn.Module, nn.Module]:
+    """The actor and the critics that a configuration asks for, with their initial weights."""
+    sizes = Sizes(
+        features=SIZES[config.observation],
+        agents=config.team_size,
+        actions=ACTIONS,
+        hidden=config.hidden_size,
+        layers=config.hidden_layers,
+        critics=2 if config.twin_critics else 1,
+    )
+    return build_networks(config.algo, sizes, config.seed)
+
+
+def whole_model(config: SnakesConfig) -> DDPGModel:
+    """Actor, critics and their targets, as a run of this configuration begins with them."""
+    return DDPGModel(*networks(config), vectors_of(config, ACTIONS))
+
+
+def stored_weights(config: SnakesConfig) -> dict[str, Tensor]:
+    """The weights of `load_model`; refused where a run of this configuration has no use for them."""
+    needed = whole_model(config).state_dict()
+    below = Path(config.runs_dir) / config.load_model
+    path = below if not Path(config.load_model).exists() and below.exists() else Path(config.load_model)
+    weights, _ = load_weights(path)
+    told = f"load_model {config.load_model}"
+    if _FIRST_LAYER in weights and weights[_FIRST_LAYER].shape[1] != needed[_FIRST_LAYER].shape[1]:
+        found = weights[_FIRST_LAYER].shape[1]
+        kind = next((kind for kind, size in SIZES.items() if size == found), None)
+        hint = f"add --observation {kind}" if kind else f"known sizes: {', '.join(map(str, SIZES.values()))}"
+        raise UserError(
+            f"{told}: sees {found} numbers, observation {config.observation} has {SIZES[config.observation]}; {hint}"
+        )
+    for name in sorted(weights.keys() | needed.keys()):
+        stored, wanted = weights.get(name), needed.get(name)
+        if stored is None or wanted is None or stored.shape != wanted.shape:
+            have = "nothing" if stored is None else tuple(stored.shape)
+            want = "nothing" if wanted is None else tuple(wanted.shape)
+            raise UserError(
+                f"{told}: tensor {name} is {have} there and {want} here; use the algo and sizes that it has"
+            )
+    return weights

@@ -1,0 +1,108 @@
+"""What a player sees as a vector of numbers. E: boards, A: players that look, P: players, B: beans.
+
+Three kinds are those of the competition and of the two programs that grew out of it, number for number; `rich` is ours.
+All work from both sides: a player sees its own team where the first team would see itself.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lockstep.core.config.fields import nearest
+from lockstep.core.errors import UserError
+from lockstep.workloads.snakes3v3.game import SnakesGame
+from lockstep.workloads.snakes3v3.perspective import Perspective, perspective
+from lockstep.workloads.snakes3v3.rich import MOST_BEANS, RICH_SIZE, rich
+from lockstep.workloads.snakes3v3.sight import look, offsets
+
+Kind = Literal["jidi26", "guide30", "final35", "rich"]
+
+SIZES: dict[str, int] = {"jidi26": 26, "guide30": 30, "final35": 35, "rich": RICH_SIZE}
+"""How many numbers each kind has; where there are fewer players or beans, the places of the others hold 0."""
+
+
+def observe(game: SnakesGame, kind: Kind, players: Sequence[int]) -> Tensor:
+    """What these players see now: (E, A, SIZES[kind]) float32."""
+    if kind not in _KINDS:
+        near = nearest(kind, list(SIZES))
+        raise UserError(f'observation "{kind}": unknown; the nearest is {near or "rich"}; known: {", ".join(SIZES)}')
+    return _KINDS[kind](game, perspective(game.rules, tuple(players), game.device))
+
+
+def _jidi(game: SnakesGame, view: Perspective) -> Tensor:
+    """Head, what is beside it, beans, the other heads; rows and columns as they are."""
+    return torch.cat((_head(game, view), _beside(game, view), _all_beans(game, view), _heads(game, view.others)), dim=2)
+
+
+def _guide(game: SnakesGame, view: Perspective) -> Tensor:
+    """Head, what is beside it, the two nearest beans, the threat of two others, beans, two zeros, those two's heads."""
+    first_two = view.others[:, :2]
+    distance, length = _distances(game, view, first_two), _lengths(game, first_two)
+    threat = length / game.rules.start_length / (distance + 1e-8 + 1)
+    near_beans = _near_beans(game, view, absent=2.0 * game.rules.width)
+    beans = F.pad(_all_beans(game, view), (0, 2))
+    parts = (_head(game, view), _beside(game, view), near_beans, threat, beans, _heads(game, first_two))
+    return torch.cat(parts, dim=2)
+
+
+def _final(game: SnakesGame, view: Perspective) -> Tensor:
+    """Head, what is beside it, beans, the two nearest ones, own length, the other heads, the threat of two enemies."""
+    own = game.lengths[:, view.players].float()[..., None]
+    threat = _lengths(game, view.rivals) / own.clamp(min=1) / (_distances(game, view, view.rivals) + 1e-8 + 1)
+    parts = (_head(game, view), _beside(game, view), _all_beans(game, view), _near_beans(game, view), own / 20)
+    return torch.cat((*parts, _heads(game, view.others), threat), dim=2)
+
+
+def _head(game: SnakesGame, view: Perspective) -> Tensor:
+    return game.heads[:, view.players].float()
+
+
+def _beside(game: SnakesGame, view: Perspective) -> Tensor:
+    """(E, A, 4) the codes above, below, to the left and to the right of the head."""
+    cells = game.neighbours[game.head_cells[:, view.players]]
+    codes = game.codes(look(game, cells)).long()
+    return view.codes.expand(game.count, -1, -1).gather(2, codes)
+
+
+def _all_beans(game: SnakesGame, view: Perspective) -> Tensor:
+    """(E, A, 10) rows and columns of the beans in list order."""
+    beans = game.beans.clamp(min=0).float().flatten(1)
+    return F.pad(beans, (0, 2 * MOST_BEANS - beans.shape[1]))[:, None].expand(-1, len(view.players), -1)
+
+
+def _near_beans(game: SnakesGame, view: Perspective, absent: float = 0.0) -> Tensor:
+    """(E, A, 6) columns, rows and distance to the two nearest beans; zeros and the distance `absent` without one."""
+    down, right = offsets(game.rules, game.head_cells[:, view.players], game.bean_cells)
+    there = (game.bean_cells < game.rules.cells)[:, None].expand_as(down)
+    distance = (down**2 + right**2).sqrt()
+    table = torch.stack((right * there, down * there, torch.where(there, distance, absent)), dim=3)
+    order = torch.where(there, distance, torch.inf).argsort(dim=2, stable=True)[:, :, :2]
+    table = table.gather(2, order[..., None].expand(-1, -1, -1, 3))
+    return F.pad(table, (0, 0, 0, 2 - table.shape[2])).flatten(2)
+
+
+def _heads(game: SnakesGame, players: Tensor) -> Tensor:
+    """(E, A, 2N) rows and columns of the heads of players (A, N); zeros for nobody."""
+    return F.pad(game.heads, (0, 0, 0, 1))[:, players].float().flatten(2)
+
+
+def _lengths(game: SnakesGame, players: Tensor) -> Tensor:
+    """(E, A, N) lengths of the players (A, N); 0 for nobody."""
+    return F.pad(game.lengths, (0, 1))[:, players].float()
+
+
+def _distances(game: SnakesGame, view: Perspective, players: Tensor) -> Tensor:
+    """(E, A, N) from each that looks to its players (A, N), as the crow flies round the torus."""
+    down, right = offsets(game.rules, game.head_cells[:, view.players], F.pad(game.head_cells, (0, 1)))
+    return (down**2 + right**2).sqrt().gather(2, players.expand(game.count, -1, -1))
+
+
+_KINDS: dict[str, Callable[[SnakesGame, Perspective], Tensor]] = {
+    "jidi26": _jidi,
+    "guide30": _guide,
+    "final35": _final,
+    "rich": rich,
+}

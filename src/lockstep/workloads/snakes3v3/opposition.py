@@ -1,0 +1,79 @@
+"""Who plays the other teams while one is trained: scripted players by a schedule, and past selves. E: boards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.workloads.snakes3v3.game import SnakesGame
+from lockstep.workloads.snakes3v3.observations import Kind, observe
+from lockstep.workloads.snakes3v3.opponents import OPPONENTS, difficulty
+
+LADDER = ("random", "level1", "level2", "level3", "level4")
+"""The opponents of the guide by the number that it gives their difficulty."""
+_LEVELS = {name: level for level, name in enumerate(LADDER)} | {"greedy": 2}
+SCHEDULE = "schedule"
+"""The opponent that is whoever the ladder has at the time."""
+_EVASIVE = "evasive"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which scripted opponent plays when; episodes are counted over all boards."""
+
+    opponent: str
+    strategy: str = "curriculum"
+    episode_length: int = 200
+    max_episodes: int = 1
+    evasion_from: int | None = None
+    """Episode from which on all are evasive."""
+
+    def after(self, steps: int) -> tuple[str, dict[str, float]]:
+        """The opponent's name after so many steps of all boards, and what is worth reporting of it."""
+        episode = steps // self.episode_length
+        evades = self.evasion_from is not None and episode >= self.evasion_from
+        name = self.opponent
+        if name == SCHEDULE:
+            name = LADDER[difficulty(episode, self.max_episodes, self.strategy)]
+        report = {"difficulty": float(_LEVELS[name])} if name in _LEVELS else {}
+        if self.evasion_from is not None:
+            report["evasion"] = float(evades)
+        return _EVASIVE if evades else name, report
+
+
+class Opposition:
+    """All players of the teams that are not trained."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        teams: Sequence[Sequence[int]],
+        observation: Kind = "rich",
+        past: Sequence[nn.Module] = (),
+    ) -> None:
+        """`past`: boards are dealt in turn to the scripted opponent and to each of these, which see `observation`."""
+        self.players = [player for team in teams for player in team]
+        self.teams = teams
+        self._schedule = schedule
+        self._observation, self._past = observation, past
+        self._name = schedule.after(0)[0]
+
+    def prepare(self, steps: int) -> dict[str, float]:
+        """Choose the scripted opponent for what follows after so many steps; returns what is worth reporting."""
+        self._name, report = self._schedule.after(steps)
+        return report
+
+    def act(self, game: SnakesGame) -> Tensor:
+        """(E, n) actions of its players, team by team."""
+        return torch.cat([self._team_action(game, team) for team in self.teams], 1)
+
+    def _team_action(self, game: SnakesGame, team: Sequence[int]) -> Tensor:
+        action = OPPONENTS[self._name](game, team)
+        if not self._past:
+            return action
+        # Board i plays against number i modulo (past + 1): views of every so manieth board, so nobody computes in vain.
+        dealt = len(self._past) + 1
+        seen = observe(game, self._observation, team)
+        by_past = [network(seen[number::dealt]).argmax(-1) for number, network in enumerate(self._past, start=1)]
+        return torch.stack((action[::dealt], *by_past), 1).flatten(0, 1)

@@ -1,0 +1,110 @@
+"""What a snake is paid for in training. E: boards, A: the team's players, P: players, B: beans.
+
+The raw rewards of an episode add up to a snake's score, so the scores tell which team is ahead. Heads and beans are
+those after the step: a dead snake is back already, and eaten beans are replaced.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from lockstep.workloads.snakes3v3.game import GameStep, SnakesGame
+from lockstep.workloads.snakes3v3.perspective import selection
+
+EVEN, WON, LOST, AHEAD, BEHIND = range(5)
+"""How a team stands: at the end won or lost, before it ahead or behind; even at any time."""
+
+_JIDI = (0.0, 50.0, -25.0, 10.0, -5.0)
+_GUIDE = (0.0, 100.0, -100.0, 30.0, -30.0)
+
+
+def standing(own: Tensor, rival: Tensor, ended: Tensor) -> Tensor:
+    """How a team stands by its returns so far and its rival's, (E,) each: (E,) int64, one of the five above."""
+    leader = torch.where(ended, WON, AHEAD)
+    trailer = torch.where(ended, LOST, BEHIND)
+    return torch.where(own > rival, leader, torch.where(own < rival, trailer, EVEN))
+
+
+def bean_distance(heads: Tensor, beans: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """From each head (E, A, 2) to the nearest bean (E, B, 2), on the flat board: (E, A); 0 without a bean."""
+    gaps = (heads[:, :, None] - beans[:, None]).to(dtype)
+    # A bean that is not there has negative coordinates.
+    distance = gaps.square().sum(3).sqrt().masked_fill((beans[:, None, :, 0] < 0), torch.inf).amin(2)
+    return distance.masked_fill(distance.isinf(), 0.0)
+
+
+def jidi(reward: Tensor, heads: Tensor, beans: Tensor, status: Tensor) -> Tensor:
+    """The competition's own: by standing, 20 for a bean, else minus the distance to one, and 10 off for a loss."""
+    without_bean = -bean_distance(heads, beans, reward.dtype) - 10.0 * (reward < 0)
+    return _by_standing(_JIDI, status) + torch.where(reward > 0, 20.0, without_bean)
+
+
+def guide(reward: Tensor, dead: Tensor, status: Tensor) -> Tensor:
+    """The guide's, as documented: by standing, 30 for a bean, 0.1 for a step survived, 50 off for a death (E, A)."""
+    return _by_standing(_GUIDE, status) + 30.0 * (reward > 0) + torch.where(dead, -50.0, 0.1)
+
+
+def final(reward: Tensor, heads: Tensor, beans: Tensor, status: Tensor) -> Tensor:
+    """The guide's later one: the competition's, up to 0.1 for being near a bean, 0.1 for no loss, 0.05 for a bean."""
+    near = 0.1 / (bean_distance(heads, beans, reward.dtype) + 1.0) * (reward <= 0)
+    return jidi(reward, heads, beans, status) + near + 0.1 * (reward >= 0) + 0.05 * (reward > 0)
+
+
+def lead(reward: Tensor, enemies: Tensor) -> Tensor:
+    """Ours: what a snake gained (E, A) less what the enemies (E, N) gained on average.
+
+    Over a team of as many as its enemies that adds up to the change of its lead.
+    """
+    return reward - enemies.mean(1, keepdim=True)
+
+
+Reward = Callable[[SnakesGame, GameStep, Sequence[int]], Tensor]
+
+
+def _raw(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    return _of(done.reward, players)
+
+
+def _plain(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    enemies = [player for player in range(game.rules.players) if player not in players]
+    return lead(_raw(game, done, players), _of(done.reward, enemies))
+
+
+def _jidi(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    return jidi(_raw(game, done, players), _of(game.heads, players), game.beans, _status(game, done, players))
+
+
+def _guide(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    return guide(_raw(game, done, players), _of(done.dead, players), _status(game, done, players))
+
+
+def _final(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    return final(_raw(game, done, players), _of(game.heads, players), game.beans, _status(game, done, players))
+
+
+REWARDS: dict[str, Reward] = {"raw": _raw, "plain": _plain, "jidi": _jidi, "guide": _guide, "final": _final}
+"""By name: the rewards (E, A) of a team's players for a step. Call them before the boards that ended are restarted."""
+
+
+def _status(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
+    """How the players' team stands against the best of the others."""
+    score = game.score
+    others = [team for team in game.rules.teams if not set(team) & set(players)]
+    rival = torch.stack([_of(score, team).sum(1) for team in others]).amax(0)
+    return standing(_of(score, players).sum(1), rival, done.ended)
+
+
+def _of(values: Tensor, players: Sequence[int]) -> Tensor:
+    """The values (E, P, ...) of these players."""
+    return values.index_select(1, selection(tuple(players), values.device))
+
+
+def _by_standing(values: tuple[float, ...], status: Tensor) -> Tensor:
+    return _values(values, status.device).index_select(0, status)[:, None]
+
+
+@cache
+def _values(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)

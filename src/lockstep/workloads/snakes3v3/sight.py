@@ -1,0 +1,80 @@
+"""Distances and contents as seen from cells on the torus. E: boards, N: cells asked for, M: things looked at."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from lockstep.workloads.snakes3v3.game import SnakesGame
+from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
+
+
+def offsets(rules: GameRules, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns from cells here (E, N) to cells there (E, M), the short way round: (E, N, M) float32 each."""
+    pair = (here[:, :, None] * (rules.cells + 1) + there[:, None]).flatten()
+    shape = (*here.shape, there.shape[1])
+    down, right = _offset_tables(rules, here.device)
+    return down.index_select(0, pair).view(shape), right.index_select(0, pair).view(shape)
+
+
+@cache
+def _offset_tables(rules: GameRules, device: torch.device) -> tuple[Tensor, Tensor]:
+    """At here * (C+1) + there the rows and the columns between two cells; "nowhere" is as far as can be."""
+
+    def short(gap: Tensor, size: int) -> Tensor:
+        # Half way round, a gap keeps its sign.
+        return torch.where(gap.abs() <= size // 2, gap, gap - gap.sign() * size)
+
+    row, column = torch.arange(rules.cells) // rules.width, torch.arange(rules.cells) % rules.width
+    down = torch.full((rules.cells + 1, rules.cells + 1), float(rules.height))
+    right = torch.full((rules.cells + 1, rules.cells + 1), float(rules.width))
+    down[:-1, :-1] = short(row - row[:, None], rules.height).float()
+    right[:-1, :-1] = short(column - column[:, None], rules.width).float()
+    return down.flatten().to(device), right.flatten().to(device)
+
+
+def look(game: SnakesGame, cells: Tensor) -> Tensor:
+    """What lies on the cells (E, ...), as bits."""
+    return game.grid.gather(1, cells.flatten(1)).view_as(cells)
+
+
+def places(game: SnakesGame, cells: Tensor, content: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the parts of snakes on the cells (E, N), which hold the content (E, N): how far behind the head, and how long.
+
+    How long is for how many more moves the part stays there, unless its snake grows; 0 where there is no snake.
+    """
+    now = game.time.to(torch.uint8)[:, None]
+    left = game.trail[:, :, 1].scatter(1, game.head_cells, now.expand(-1, game.rules.players))
+    behind = now - left.gather(1, cells)
+    bits = 2 << torch.arange(game.rules.players, device=game.device)
+    length_of = torch.zeros(game.count, 2 << game.rules.players, dtype=torch.uint8, device=game.device)
+    length_of.scatter_(1, bits.expand(game.count, -1), game.length[:-1].T)
+    return behind, (length_of.gather(1, content.long()) - behind) * (content > BEAN_BIT)
+
+
+def steps_to_bean(game: SnakesGame, cells: Tensor, most: int) -> Tensor:
+    """Moves from each of the cells (E, N) to the nearest bean, round all snakes; `most` where it takes as many."""
+    rules = game.rules
+    things = game.grid[:, : rules.cells].view(game.count, rules.height, rules.width)
+    # Arithmetic on bytes takes a tenth of the time of comparisons here.
+    reached, blocked = _rows_as_bits(things & BEAN_BIT), _rows_as_bits(things.clamp(max=2) >> 1)
+    is_open = ((1 << rules.width) - 1) & ~blocked
+    row, column, last = cells // rules.width, cells % rules.width, rules.width - 1
+    steps = torch.full_like(cells, most)
+    for _ in range(most):
+        steps -= (reached.gather(1, row) >> column) & 1
+        # What is shifted beyond the row is never open.
+        sideways = (reached << 1) | (reached >> 1) | (reached << last) | (reached >> last)
+        reached = (reached | sideways | reached.roll(1, 1) | reached.roll(-1, 1)) & is_open
+    return steps
+
+
+def _rows_as_bits(cells: Tensor) -> Tensor:
+    """Each row of (E, H, W), zeros and ones, as the bits of a number: (E, H) int64."""
+    # A product of matrices is fast, and float64 is exact for rows of up to 53 cells; the widest board has 60 by 4.
+    return (cells.double() @ _powers(cells.shape[2], cells.device)).long()
+
+
+@cache
+def _powers(count: int, device: torch.device) -> Tensor:
+    return 2.0 ** torch.arange(count, dtype=torch.float64, device=device)

@@ -1,0 +1,112 @@
+"""A game small enough to reason about: every agent sees which action is wanted and is paid for choosing it."""
+
+import pytest
+import torch
+
+from lockstep.algorithms.ddpg.config import DDPGConfig
+from lockstep.algorithms.ddpg.learner import DDPGLearner
+from lockstep.algorithms.ddpg.networks import Sizes, build_networks
+from lockstep.core import random
+from lockstep.core.distributed.world import World
+from lockstep.parts.vector_env import Transition
+
+AGENTS, ACTIONS = 2, 4
+
+
+class Matching:
+    """Boards whose episodes last 3, 4, 5 or 6 steps by their index, so that they end at different times."""
+
+    def __init__(self, index, seed, team_reward=False):
+        self.index, self.seed, self.team_reward = index, seed, team_reward
+        self.count, self.observation_shape, self.action_count = len(index), (AGENTS, ACTIONS + 1), ACTIONS
+        self.clock = torch.zeros(len(index), dtype=torch.int64)
+        self.age = torch.zeros(len(index), dtype=torch.int64)
+        self.prepared = []
+
+    def prepare(self, steps):
+        self.prepared.append(steps)
+        return {"level": float(steps >= 64)}
+
+    def wanted(self):
+        words = random.words(self.seed, "wanted", self.index[:, None], self.clock[:, None], torch.arange(AGENTS))[0]
+        return words % ACTIONS
+
+    def observe(self):
+        # The last feature names the board, so that a misplaced row of a memory shows.
+        name = self.index[:, None, None].expand(-1, AGENTS, 1).float() / 100
+        return torch.cat((torch.nn.functional.one_hot(self.wanted(), ACTIONS).float(), name), -1)
+
+    def reset(self):
+        self.clock.zero_(), self.age.zero_()
+        return self.observe()
+
+    def step(self, action):
+        reward = (action == self.wanted()).float()
+        self.clock += 1
+        self.age += 1
+        ended = self.age >= 3 + self.index % 4
+        info = {"age": self.age.clone()}
+        self.age *= ~ended
+        reward = reward.sum(1) if self.team_reward else reward
+        return Transition(self.observe(), reward, ended, torch.zeros_like(ended), info=info)
+
+    def state(self):
+        return {"clock": self.clock, "age": self.age}
+
+    def load(self, state):
+        self.clock.copy_(state["clock"]), self.age.copy_(state["age"])
+        return self.observe()
+
+
+def _config(**changes):
+    defaults = {
+        "n_envs": 16,
+        "n_steps": 8,
+        "batch_size": 64,
+        "buffer_size": 1024,
+        "total_timesteps": 128 * 100,
+        "a_lr": 3e-3,
+        "c_lr": 3e-3,
+        "gamma": 0.5,
+        "n_step": 1,
+        "epsilon_speed": 0.9995,
+    }
+    return DDPGConfig(**{**defaults, **changes})
+
+
+def _learner(world=None, past=None, past_every=0, first_weights=None, **changes):
+    config = _config(**changes)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
+    sizes = Sizes(ACTIONS + 1, AGENTS, ACTIONS, hidden=32, layers=2, critics=1 + config.twin_critics)
+    actor, critic = build_networks(config.algo, sizes, config.seed)
+    return DDPGLearner(
+        config,
+        world,
+        actor,
+        critic,
+        Matching,
+        lambda index, seed: Matching(index, seed, team_reward=True),
+        name="matching",
+        action_count=ACTIONS,
+        past=past(actor) if past else None,
+        past_every=past_every,
+        first_weights=first_weights,
+    )
+
+
+@pytest.fixture
+def matching():
+    """The environment."""
+    return Matching
+
+
+@pytest.fixture
+def make_config():
+    """A small configuration, with changes."""
+    return _config
+
+
+@pytest.fixture
+def make_learner():
+    """A learner of the small game in a world of one, with changes to its configuration."""
+    return _learner

@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import pytest
+
+from lockstep.algorithms.ddpg.config import DDPGConfig
+from lockstep.core.config.fields import describe_fields
+from lockstep.core.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_envs": 12}, "n_envs 12 is no multiple of the run's 8 lanes; nearest: 8 or 16"),
+        ({"batch_size": 100}, "batch_size 100 is no multiple of the run's 8 lanes; nearest: 96 or 104"),
+        ({"n_envs": 64, "batch_size": 4}, "batch_size 4 is no multiple of the run's 8 lanes; nearest: 8"),
+        ({"update_interval": 5}, "update_interval 5 must divide n_steps 32"),
+        (
+            {"buffer_size": 500},
+            "buffer_size 500 is less than one batch (512); raise --buffer-size to 512",
+        ),
+        ({"learning_starts": 200_000}, "less than what learning_starts with (200000)"),
+        (
+            {"n_envs": 4096, "buffer_size": 10_000},
+            "buffer_size 10000 is less than n_step + 1 = 4 steps of 4096 environments (16384)",
+        ),
+        ({"total_timesteps": 100}, "less than one round's n_envs x n_steps = 64 x 32 = 2048"),
+    ],
+)
+def test_what_does_not_go_together_is_told_in_one_line(fields, message):
+    with pytest.raises(UserError) as caught:
+        DDPGConfig(**fields)
+    assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_epsilon_falls_with_every_environment_step_down_to_its_least():
+    config = DDPGConfig(epsilon=0.5, epsilon_speed=0.99998, epsilon_min=0.05)
+    assert config.epsilon_after(0) == 0.5
+    # A hundred episodes of 200 steps: 0.5 x 0.99998^20000 = 0.335.
+    assert config.epsilon_after(20_000) == pytest.approx(0.335, abs=5e-4)
+    assert config.epsilon_after(1_000_000) == 0.05
+
+
+def test_learning_begins_with_a_batch_or_with_n_steps_whichever_is_later():
+    assert DDPGConfig(n_envs=64, batch_size=512, n_step=3).first_update == 512
+    assert DDPGConfig(n_envs=64, batch_size=64, n_step=3).first_update == 256
+    assert DDPGConfig(learning_starts=5000).first_update == 5000
+
+
+def test_the_plan_says_how_often_a_step_is_learned_from():
+    # 2 updates x 512 samples for each 64 x 4 steps: four times.
+    config = DDPGConfig(n_envs=64, batch_size=512, update_interval=4, updates_per_interval=2)
+    rows = dict(config.work(str))
+    assert "each step is learned from 4 times" in rows["batch"]
+    assert rows["memory"].startswith("99968 steps")  # 100,000 / 64 = 1562 whole rows
+
+
+def test_weak_scaling_grows_environments_batch_memory_and_rates():
+    config = replace(DDPGConfig(), scaling="weak", lr_scaling="linear").for_world(2)
+    assert (config.n_envs, config.batch_size, config.buffer_size) == (128, 1024, 200_000)
+    assert (config.a_lr, config.c_lr) == (6e-4, 6e-4)
+
+
+def test_every_field_has_a_line_of_help():
+    group = describe_fields(DDPGConfig)[0]
+    assert [item.name for item in group.fields if not item.doc.endswith(".")] == []
+    by_name = {item.name: item for item in group.fields}
+    for name in ("total_timesteps", "n_envs", "batch_size", "buffer_size", "learning_starts"):
+        assert "over all ranks" in by_name[name].doc

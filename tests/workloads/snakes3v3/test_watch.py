@@ -1,0 +1,90 @@
+"""What is shown is what is evaluated; a game that was written to a file is shown again as it was."""
+
+from dataclasses import replace
+from itertools import takewhile
+
+import numpy as np
+import pytest
+
+from lockstep.cli import main
+from lockstep.core.distributed.world import World
+from lockstep.workloads.snakes3v3.build import build_learner, evaluate_baseline
+from lockstep.workloads.snakes3v3.watch import logged_scenes, scenes, write_game
+from lockstep.workloads.snakes3v3.workload import debug
+
+
+def config(**changes):
+    return replace(debug(), observation="jidi26", episode_length=30, **changes)
+
+
+def first_game(config, act, seed):
+    """The scenes of the first game, but for the one after its last step."""
+    return list(takewhile(lambda scene: not scene.ended, scenes(config, act, seed)))
+
+
+@pytest.mark.parametrize("game_name", ["snakes_3v3", "snakes_5p"])
+def test_the_games_that_are_shown_are_those_of_an_evaluation(game_name):
+    chosen = config(game_name=game_name)
+    world = World().with_lanes(8, "fast")
+    evaluation = evaluate_baseline("greedy", chosen, world, 3, seed=4)
+    shown = scenes(chosen, "greedy", 4)
+    ends = [next(scene for scene in shown if scene.ended) for _ in range(3)]
+    assert [scene.score for scene in ends] == evaluation.returns
+
+
+def test_a_network_is_shown_as_it_is_evaluated():
+    chosen = config()
+    learner = build_learner(chosen, World().with_lanes(8, "fast"))
+    evaluation = learner.evaluate(2, seed=4)
+
+    def act(observation):
+        return learner.model(observation)[0].argmax(-1), None
+
+    shown = scenes(chosen, act, 4)
+    assert [next(scene for scene in shown if scene.ended).score for _ in range(2)] == evaluation.returns
+
+
+def test_a_game_has_a_scene_for_every_step_and_one_before_them():
+    game = first_game(config(), "greedy", seed=1)
+    assert len(game) == 30
+    assert "game 1   step 0   score 0 : 0" in game[0].text
+    assert game[0].image.dtype == np.uint8 and game[0].image.shape == game[-1].image.shape
+
+
+def test_a_game_that_was_written_down_is_shown_again(tmp_path):
+    path = tmp_path / "game.json"
+    write_game(config(), "greedy", 4, path)
+    played = first_game(config(), "greedy", seed=4)
+    shown = list(logged_scenes(path))
+    assert len(shown) == 31 and shown[-1].ended
+    for one, other in zip(played, shown, strict=False):
+        assert np.array_equal(one.image, other.image)
+        assert one.score == other.score
+
+
+def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fields = ["--preset", "debug", "--episode-length", "5"]
+    assert main(["play", "snakes3v3", "--policy", "greedy", "--log", "game.json", *fields]) == 0
+    assert main(["play", "snakes3v3", "--replay", "game.json"]) == 0
+    out = capsys.readouterr().out
+    assert "game.json   step 5" in out and "1 episode(s), 6 frames" in out
+    assert main(["play", "snakes3v3", "--replay", "game.json", "--video", "game.gif"]) == 0
+    assert (tmp_path / "game.gif").stat().st_size > 1000
+    assert main(["play", "snakes3v3", "--policy", "random", "--max-frames", "3", *fields]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("play snakes3v3 --replay nothing.json", "nothing.json: not the log of a game"),
+        ("play snakes3v3 --policy greedy --log no/where.json", "the directory no is not there"),
+        ("play snakes3v3 --log game.json", "is a workload and has no weights"),
+        ("play snake --policy random --log game.json", "snake: has no write log"),
+    ],
+)
+def test_what_cannot_be_shown_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    out = capsys.readouterr()
+    assert message in out.err and out.err.count("\n") == 1

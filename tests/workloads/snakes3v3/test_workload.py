@@ -1,0 +1,164 @@
+"""What can be asked of 3v3 Snakes, in the guide's words and ours, and what is refused."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+
+from lockstep.cli import main
+from lockstep.core.config.fields import describe_fields, settings_of
+from lockstep.core.config.sources import from_yaml, resolve, to_yaml
+from lockstep.core.distributed.world import World
+from lockstep.core.errors import UserError
+from lockstep.core.storage.weights import save_weights
+from lockstep.workloads.snakes3v3.build import build_learner
+from lockstep.workloads.snakes3v3.config import SnakesConfig
+from lockstep.workloads.snakes3v3.observations import SIZES, Kind
+from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES
+from lockstep.workloads.snakes3v3.rewards import REWARDS
+from lockstep.workloads.snakes3v3.workload import BASELINES, PRESETS, base, debug, fit, guide
+
+
+def make(**changes):
+    config = replace(debug(), **changes)
+    return build_learner(config, World().with_lanes(config.effective_lanes, config.sync))
+
+
+def store(folder, **changes):
+    """The weights of an untrained run, as a run keeps them."""
+    config = replace(debug(), **changes)
+    weights = dict(make(**changes).model.state_dict())
+    save_weights(folder, weights, config_text=to_yaml(config), workload="snakes3v3", step=1, extra={})
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name):
+    config = PRESETS[name]()
+    for size in range(1, 9):
+        assert config.for_world(size) == config
+    assert from_yaml(to_yaml(config), SnakesConfig) == config
+
+
+def test_choices_are_those_that_the_game_has():
+    settings = settings_of(SnakesConfig)
+    assert set(settings["observation"].choices) == set(SIZES) == set(get_args(Kind))
+    assert set(settings["reward"].choices) == set(REWARDS)
+    assert set(settings["opponent"].choices) == {*OPPONENTS, "schedule"}
+    assert set(settings["eval_opponent"].choices) == set(OPPONENTS) == set(BASELINES)
+    assert set(settings["opponent_difficulty_strategy"].choices) == set(SCHEDULES)
+
+
+def test_the_guides_command_lines_are_understood():
+    full = "--max_episodes 100000 --batch_size 128 --epsilon 0.5 --opponent_difficulty_strategy curriculum"
+    config = resolve(guide(), overrides=[*full.split(), "--save_interval", "1000"]).config
+    assert (config.total_timesteps, config.checkpoint_every) == (100_000 * 200, 1000 * 200)
+    assert (config.episodes, config.batch_size) == (100_000, 128)
+    evading = "--max_episodes 100000 --enable_opponent_evasion --opponent_evasion_start_episode 40000"
+    assert resolve(guide(), overrides=evading.split()).config.enable_opponent_evasion
+    every = (
+        "--game_name snakes_3v3 --algo bicnet --episode_length 200 --output_activation tanh --buffer_size 50000 "
+        "--tau 0.01 --gamma 0.99 --seed 1 --a_lr 0.0003 --c_lr 0.0003 --epsilon_speed 0.9995 --update_interval 1 "
+        "--model_episode 0"
+    )
+    assert resolve(guide(), overrides=every.split()).config.algo == "bicnet"
+
+
+def test_games_are_counted_in_steps_and_stay_so_in_a_file():
+    config = replace(debug(), max_episodes=100, save_interval=10)
+    assert (config.total_timesteps, config.checkpoint_every, config.episodes) == (4000, 400, 100)
+    assert from_yaml(to_yaml(config), SnakesConfig) == config
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("opponent=gredy", "opponent gredy .*allowed: one of schedule, random, .*greedy"),
+        ("opponent_difficulty_strategy=steep", "allowed: one of curriculum, linear, exponential, measured"),
+        ("enable_opponent_evasion=true", "opponent_evasion_start_episode 40000 lies beyond the run's 64 games"),
+        ("buffer_size=24", "buffer_size 24 is less than one batch"),
+        ("self_play=2", "a lane's 2 boards cannot be dealt evenly to 3 opponents .* multiple of lanes x 3 = 24"),
+        ("observation=rich27", "observation rich27 .*allowed: one of rich, jidi26, guide30, final35"),
+        ("n_envs=12", "n_envs 12 is no multiple of the run's 8 lanes"),
+        ("max_episodes=1", "total_timesteps 40 is less than one round's"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(word, message):
+    with pytest.raises(UserError, match=message) as caught:
+        resolve(debug(), overrides=[word])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_every_field_has_a_line_of_help():
+    groups = describe_fields(SnakesConfig)
+    assert [group.title.split(":")[0] for group in groups] == ["3v3 Snakes", "DDPG", "How to run"]
+    assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []
+
+
+def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
+    path = store(tmp_path / "old", seed=7)
+    learner = make(load_model=path, learning_starts=2048)
+    fresh = make()
+    before = next(learner.model.parameters()).clone()
+    assert torch.equal(before, next(fresh.model.parameters()))
+    learner.step()
+    old = make(seed=7)
+    assert all(torch.equal(a, b) for a, b in zip(learner.model.parameters(), old.model.parameters(), strict=True))
+    past = next(learner._past.networks[0].parameters())
+    assert torch.equal(past, next(old.model.actor.parameters()))
+
+
+def test_an_earlier_model_is_found_among_the_runs(tmp_path):
+    store(tmp_path / "mine" / "final", seed=7)
+    fit(replace(debug(), load_model="mine", runs_dir=str(tmp_path)), set())
+
+
+@pytest.mark.parametrize(
+    ("trained", "message"),
+    [
+        ({"observation": "jidi26"}, "sees 26 numbers, observation rich has .*; add --observation jidi26"),
+        ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) there and \(32,\) here"),
+        ({"algo": "ddpg"}, "tensor critic.0.layers.0.weight is .* there and"),
+        ({"twin_critics": False}, "tensor critic.1.layers.0.bias is nothing there"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, trained, message):
+    path = store(tmp_path / "old", **trained)
+    with pytest.raises(UserError, match=message):
+        fit(replace(debug(), load_model=path), set())
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "snakes3v3", "--preset", "debug", "--load-model", path]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no such run"):
+        fit(replace(debug(), load_model=str(tmp_path / "nothing")), set())
+
+
+@pytest.mark.parametrize("algo", ["expected", "ddpg", "bicnet", "maddpg"])
+@pytest.mark.parametrize("game", ["snakes_3v3", "snakes_5p"])
+def test_every_algorithm_makes_a_round_of_either_game(algo, game):
+    learner = make(algo=algo, game_name=game, observation="jidi26", eval_episodes=2)
+    report = learner.step()[0]
+    assert report["train/gradient_updates"].mean == 2
+    assert {"train/actor_loss", "train/critic_loss", "train/epsilon", "snakes3v3/difficulty"} <= set(report)
+    evaluation = learner.evaluate(2, seed=1)
+    assert {"snakes3v3_score", "snakes3v3_rival_score", "snakes3v3_won", "snakes3v3_lost"} == set(evaluation.extra)
+
+
+def test_each_snakes_pay_and_the_total_are_reported_at_the_end_of_games():
+    learner = make(n_steps=40, observation="jidi26")
+    report = learner.step()[0]
+    snakes = [report[f"snakes3v3/snake_{number}_mean"] for number in (1, 2, 3)]
+    assert [one.count for one in snakes] == [16, 16, 16]
+    assert sum(one.sum for one in snakes) == pytest.approx(report["snakes3v3/total_mean"].sum)
+    assert report["rollout/return_mean"].sum == pytest.approx(report["snakes3v3/total_mean"].sum)
+
+
+def test_base_plays_against_the_strongest_and_its_past():
+    config = base()
+    assert (config.opponent, config.eval_opponent) == ("greedy", "greedy")
+    assert config.self_play > 0
