@@ -77,7 +77,7 @@ def test_a_table_is_printed_and_written_where_asked(tmp_path, monkeypatch, capsy
         ("snakes3v3 --against greedy", "is a workload and has no weights; give a run of it"),
         ("snakes3v3 --team gredy --against random", "--team gredy: .*the nearest baseline is greedy"),
         ("snakes3v3 --team greedy --against no-such-run", "--against no-such-run: .*baselines are random, level1"),
-        ("snakes3v3 --team greedy --against random --episodes 3", "games 3: allowed: even numbers from 2 on"),
+        ("snakes3v3 --team greedy --against random --episodes 3", "games 3: allowed: 2, 4, 6"),
         ("snake --team random --against random", "snake: has no contest"),
         ("snakes3v3 --team greedy --against random --output no/where.json", "the directory no is not there"),
     ],
