@@ -73,13 +73,14 @@ class SnakesGame(Boards):
         rules = self.rules
         words = start_words(self.seed, index, episode)
         grid = torch.zeros(len(index), self.stride, dtype=torch.uint8, device=self.device)
-        head, second, tail, direction = start.place(grid, words, rules).unbind(2)
+        bodies, free = start.place(grid, self.bits, words, rules)
+        head, second, tail, direction = bodies.unbind(2)
         ahead, left = torch.zeros_like(grid), torch.zeros_like(grid)
         ahead.scatter_(1, torch.cat((tail, second), dim=1), torch.cat((second, head), dim=1).to(torch.uint8))
         # As if the heads had left these cells in the steps at times -1 and 0.
         left.scatter_(1, tail, 255)
         missing = torch.full_like(index, rules.beans)
-        fallen = beans.sow(grid, missing, list(words[rules.players :]), rules.cells, rules.beans)
+        fallen = beans.sow(grid, free, self.bits, missing, list(words[rules.players :]), rules)
         return {
             "grid": grid[:, : rules.cells],
             "trail": torch.stack((ahead, left), dim=2)[:, : rules.cells],
