@@ -29,6 +29,8 @@ class Row:
     """Floating-point operations of the networks for one step."""
     matmul: float
     """Floating-point operations a second of a large matrix product, all ranks together."""
+    gradient_updates: float = 0.0
+    """Gradient updates for one step, where they are counted apart from rounds."""
 
     @property
     def speed(self) -> float:
@@ -138,6 +140,8 @@ def _row_json(row: Row, one: Row, rival: Peer | None) -> dict[str, Any]:
         "peak_gflop_per_second": row.matmul / 1e9,
         "share_of_peak": row.arithmetic / row.matmul,
     }
+    if row.gradient_updates:
+        found["gradient_updates_per_second"] = row.gradient_updates * row.speed
     if rival is not None:
         ratios = _ratios(row, rival)
         found[f"against_{rival.name}"] = {
@@ -208,7 +212,8 @@ def _about_work(row: Row, one: Row) -> str:
 def _speed_table(bench: Bench) -> Table:
     title = f"{bench.workload}, preset {bench.preset}: {bench.device}, {_counted(bench.threads, 'thread')} a rank"
     table = Table(title=title, caption="GFLOP/s while acting and learning; peak: a large matrix product")
-    for column in ("", "steps/s", "spread", "ratio", "efficiency", "GFLOP/s", "of peak"):
+    counted = ["updates/s"] if any(row.gradient_updates for row in bench.rows) else []
+    for column in ("", "steps/s", "spread", "ratio", "efficiency", "GFLOP/s", "of peak", *counted):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     one = bench.rows[0]
     for row in bench.rows:
@@ -220,6 +225,7 @@ def _speed_table(bench: Bench) -> Table:
             f"{ratio / row.ranks:.0%}",
             f"{row.arithmetic / 1e9:,.1f}",
             f"{row.arithmetic / row.matmul:.0%}",
+            *(f"{row.gradient_updates * row.speed:,.0f}" for _ in counted),
         )
     for peer in bench.peers:
         table.add_row(f"{peer.name}, {_counted(peer.threads, 'thread')}", *_speed_cells(peer.speeds))
