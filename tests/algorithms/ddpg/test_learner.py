@@ -18,10 +18,11 @@ def skill(learner):
     return sum(evaluation.returns) / (2 * sum(evaluation.lengths))
 
 
-def test_it_learns_to_do_what_is_wanted(make_learner):
-    learner = make_learner()
+@pytest.mark.parametrize(("algo", "rounds"), [("expected", 20), ("ddpg", 20), ("bicnet", 40), ("maddpg", 20)])
+def test_it_learns_to_do_what_is_wanted(make_learner, algo, rounds):
+    learner = make_learner(algo=algo)
     assert skill(learner) < 0.5
-    for _ in range(20):
+    for _ in range(rounds):
         learner.step()
     assert skill(learner) > 0.9
 
@@ -61,7 +62,7 @@ def test_epsilon_and_the_stage_follow_the_steps_of_all_boards(make_learner):
 
 
 def test_a_board_explores_with_all_its_agents_at_once(make_learner):
-    learner = make_learner(algo="ddpg", epsilon=0.5, epsilon_speed=1.0)
+    learner = make_learner(remember="vector", epsilon=0.5, epsilon_speed=1.0)
     learner.step()
     vectors = learner._collectors[0].memory.state(8)["action"]
     # A vector of the actor adds up to 1; one that explores does not.

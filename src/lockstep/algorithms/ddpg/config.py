@@ -35,6 +35,8 @@ class DDPGConfig(RunConfig):
     """Steps before the first gradient update, over all ranks; 0 = as soon as batch_size steps are remembered."""
     algo: Literal["expected", "ddpg", "bicnet", "maddpg"] = "expected"
     """Critic: expected (the value of every action), ddpg (of a vector), bicnet (LSTM over agents), maddpg (central)."""
+    remember: Literal["action", "vector"] = "action"
+    """What is remembered of a choice: the action that was made, or the vector of weights that it was drawn from."""
     output_activation: Literal["softmax", "tanh"] = "softmax"
     """What makes an actor's outputs a vector of action weights."""
     twin_critics: bool = True

@@ -73,6 +73,7 @@ def guide() -> SnakesConfig:
     """Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards."""
     return SnakesConfig(
         algo="ddpg",
+        remember="vector",
         twin_critics=False,
         n_step=1,
         observation="guide30",
