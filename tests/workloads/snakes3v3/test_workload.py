@@ -90,6 +90,31 @@ def test_what_cannot_be_is_told_in_one_line(word, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--opponent gredy", "opponent gredy"),
+        ("--eval-opponent level9", "eval_opponent level9"),
+        ("--opponent-difficulty-strategy steep", "opponent_difficulty_strategy steep"),
+        (
+            "--max-episodes 100 --enable-opponent-evasion --opponent-evasion-start-episode 100",
+            "opponent_evasion_start_episode 100 lies beyond",
+        ),
+        ("--buffer-size 31", "buffer_size 31 is less than one batch (32); raise --buffer-size to 32"),
+        ("--load-model nowhere", "nowhere: no such run"),
+        ("--algo td3", "algo td3"),
+        ("--model-episode 5", "model-episode 5"),
+    ],
+)
+def test_a_wrong_word_ends_the_command_before_anything_starts(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "snakes3v3", "--preset", "debug", *words.split()]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    assert message in told.err.replace("'", "")
+    assert not any(tmp_path.iterdir())
+
+
 def test_every_field_has_a_line_of_help():
     groups = describe_fields(SnakesConfig)
     assert [group.title.split(":")[0] for group in groups] == ["3v3 Snakes", "DDPG", "How to run"]

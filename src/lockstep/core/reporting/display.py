@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _SECONDS_BETWEEN_LINES = 2.0
+
+Describe = Callable[[int, Mapping[str, float]], list[str]]
+"""What a learner has to say, in lines of its own, about a step and the metrics of its log point."""
 
 
 class Display(Protocol):
@@ -41,8 +44,8 @@ class Silent:
 class PlainLines:
     """For logs and pipes: a line every few seconds, and the last one always."""
 
-    def __init__(self, total_steps: int) -> None:
-        self._total = total_steps
+    def __init__(self, total_steps: int, describe: Describe | None = None) -> None:
+        self._total, self._describe = total_steps, describe or _nothing_more
         self._shown = 0.0
         self._pending = ""
 
@@ -52,7 +55,8 @@ class PlainLines:
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print if the last line is a while ago."""
-        self._pending = f"step {step:,}/{self._total:,}  {headline(metrics)}"
+        lines = [f"step {step:,}/{self._total:,}  {headline(metrics)}", *self._describe(step, metrics)]
+        self._pending = "\n".join(lines)
         if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._flush()
 
@@ -67,9 +71,10 @@ class PlainLines:
 
 
 class LiveBar:
-    """For terminals: one bar that moves."""
+    """For terminals: one bar that moves, and above it every few seconds what a learner has to say."""
 
-    def __init__(self, total_steps: int) -> None:
+    def __init__(self, total_steps: int, describe: Describe | None = None) -> None:
+        self._describe, self._shown = describe or _nothing_more, 0.0
         self._console = Console()
         self._bar = Progress(
             TextColumn("[bold]training"),
@@ -91,10 +96,17 @@ class LiveBar:
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
         self._bar.update(self._task, completed=step, headline=headline(metrics))
+        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES and (lines := self._describe(step, metrics)):
+            self.say("\n".join(lines))
+            self._shown = time.monotonic()
 
     def close(self) -> None:
         """Leave the last state of the bar on the screen."""
         self._live.stop()
+
+
+def _nothing_more(step: int, metrics: Mapping[str, float]) -> list[str]:
+    return []
 
 
 def headline(metrics: Mapping[str, float]) -> str:
@@ -117,8 +129,9 @@ _HEADLINE = (
 )
 
 
-def open_display(leads: bool, total_steps: int) -> Display:
+def open_display(leads: bool, total_steps: int, describe: Describe | None = None) -> Display:
     """The display for this rank and this output."""
     if not leads:
         return Silent()
-    return LiveBar(total_steps) if sys.stdout.isatty() else PlainLines(total_steps)
+    kind = LiveBar if sys.stdout.isatty() else PlainLines
+    return kind(total_steps, describe)

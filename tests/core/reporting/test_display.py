@@ -1,0 +1,16 @@
+from lockstep.core.reporting.display import PlainLines
+
+
+def test_a_line_tells_where_the_run_is_and_what_the_learner_has_to_say(capsys):
+    lines = PlainLines(1000, lambda step, metrics: [f"game {step // 10}", f"  loss {metrics['train/loss']:.1f}"])
+    lines.progress(500, {"time/global_fps": 1234.4, "train/loss": 0.25})
+    assert capsys.readouterr().out == "step 500/1,000  1,234 steps/s  loss 0.2500\ngame 50\n  loss 0.2\n"
+
+
+def test_what_follows_at_once_is_held_back_and_the_last_of_it_shown_at_the_end(capsys):
+    lines = PlainLines(1000)
+    for step in (1, 2, 3):
+        lines.progress(step, {})
+    assert capsys.readouterr().out == "step 1/1,000  \n"
+    lines.close()
+    assert capsys.readouterr().out == "step 3/1,000  \n"
