@@ -70,6 +70,13 @@ def test_a_table_is_printed_and_written_where_asked(tmp_path, monkeypatch, capsy
     assert json.loads((tmp_path / "met.json").read_text())["games"] == 4
 
 
+def test_a_team_is_exported_as_a_folder_for_the_competition(at_team, capsys):
+    assert main(["export", "team", "--format", "submission"]) == 0
+    folder = at_team / "export" / "step-000000000005"
+    assert sorted(path.name for path in folder.iterdir()) == ["submission.py", "weights.npz"]
+    assert "submission" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

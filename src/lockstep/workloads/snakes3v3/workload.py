@@ -40,15 +40,15 @@ def small() -> SnakesConfig:
         opponent="greedy",
         self_play=1,
         self_play_every=200,
-        total_timesteps=1_280_000,
-        checkpoint_every=256_000,
-        eval_every=128_000,
+        total_timesteps=640_000,
+        checkpoint_every=128_000,
+        eval_every=64_000,
         eval_episodes=100,
     )
 
 
 def base() -> SnakesConfig:
-    """Train on a GPU, in minutes, against the strongest scripted team and past selves."""
+    """Train on a GPU, in minutes, against the strongest scripted team and a past self."""
     return SnakesConfig(
         n_envs=4096,
         n_steps=200,
@@ -60,11 +60,11 @@ def base() -> SnakesConfig:
         lr_schedule="linear",
         epsilon_speed=0.9999999,
         opponent="greedy",
-        self_play=3,
-        self_play_every=5000,
-        total_timesteps=409_600_000,
-        checkpoint_every=81_920_000,
-        eval_every=20_480_000,
+        self_play=1,
+        self_play_every=2000,
+        total_timesteps=204_800_000,
+        checkpoint_every=102_400_000,
+        eval_every=10_240_000,
         eval_episodes=400,
     )
 
