@@ -51,7 +51,7 @@ class MarketConfig(RunConfig):
     """Part of initial_capital at or below which the account is closed and the episode over."""
     volatility: Annotated[float, Range(at_least=0.01, at_most=3)] = 0.25
     """Yearly volatility of simulated prices, and its long-run mean where it changes."""
-    drift: Annotated[float, Range(at_least=-2, at_most=2)] = 0.0
+    drift: Annotated[float, Range(at_least=-2, at_most=2)] = 0.05
     """Yearly growth of simulated prices, before what a regime adds."""
     regime_drift: Annotated[float, Range(at_least=0, at_most=3)] = 0.2
     """What a regime adds to or takes from each day's log price, in daily standard deviations."""
