@@ -1,11 +1,27 @@
-"""The losses that PPO optimises, each a module whose forward the replicas watch. B: samples of a micro-batch."""
+"""The losses that PPO optimises, each a module whose forward the replicas watch. B: samples of a micro-batch.
+
+With a network that remembers, samples come as whole sequences: T steps of S environments, B = T x S, time first.
+"""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.parts import distributions
+
+
+@dataclass
+class Sequences:
+    """How a roll-out is cut into sequences, and what was remembered when they began."""
+
+    length: int
+    """T."""
+    width: int
+    """Environments of the roll-out: how far apart two steps of one environment lie in it."""
+    memory: tuple[Tensor, ...]
+    """What was remembered when each sequence began, sequences and environments as one axis."""
 
 
 @dataclass
@@ -15,15 +31,44 @@ class Minibatch:
     rollout: dict[str, Tensor]
     """The learning columns of a cohort's roll-out, T and E as one axis."""
     index: Tensor
-    """(B,) which samples."""
+    """(B,) which samples; (S,) the first sample of which sequences."""
     moments: Tensor
     """(2,) mean and deviation of the advantage over the whole world's minibatch."""
     share: float
     """1 / samples of the world's minibatch: what makes sums of cohorts global means."""
+    sequences: Sequences | None = None
+    """Set where samples come as sequences."""
 
     def read(self, column: str) -> Tensor:
-        """One column of the chosen samples."""
-        return self.rollout[column].index_select(0, self.index)
+        """One column of the chosen samples (B, ...)."""
+        return self.rollout[column].index_select(0, self._samples())
+
+    def ask(self, network: Any) -> tuple[Tensor, ...]:
+        """What the network says of the samples: logits (B, A), values (B,)."""
+        observation, cut = self.read("observation"), self.sequences
+        if cut is None:
+            return network(observation)
+        row = self.index // (cut.length * cut.width) * cut.width + self.index % cut.width
+        memory = tuple(part.index_select(0, row) for part in cut.memory)
+        answers = network.sequence(observation.unflatten(0, (cut.length, -1)), memory, self.keep())
+        return tuple(answer.flatten(0, 1) for answer in answers)
+
+    def keep(self) -> Tensor:
+        """(T, S) 0.0 where a step is the first of an episode; a sequence's first step goes by its own memory."""
+        assert self.sequences is not None
+        ended = self.read("ended").unflatten(0, (self.sequences.length, -1))
+        return torch.cat((torch.ones_like(ended[:1]), ~ended[:-1])).to(torch.float32)
+
+    def _samples(self) -> Tensor:
+        if self.sequences is None:
+            return self.index
+        return steps_of(self.index, self.sequences.length, self.sequences.width).flatten()
+
+
+def steps_of(first: Tensor, length: int, width: int) -> Tensor:
+    """Where the steps of sequences lie that begin at `first` (...): (T, ...)."""
+    time = torch.arange(length, device=first.device).view(-1, *[1] * first.ndim)
+    return first + time * width
 
 
 class PPOLoss(nn.Module):
@@ -48,7 +93,7 @@ class PPOLoss(nn.Module):
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The cohort's share of the global loss, and its shares of what is worth watching."""
-        logits, value = self.network(batch.read("observation"))
+        logits, value = batch.ask(self.network)
         log_probabilities = distributions.log_softmax(logits)
         log_ratio = distributions.chosen(log_probabilities, batch.read("action")) - batch.read("log_probability")
         ratio = log_ratio.exp()
@@ -91,7 +136,7 @@ class CloningLoss(nn.Module):
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The cohort's share of the global loss and its metrics."""
-        logits, value = self.network(batch.read("observation"))
+        logits, value = batch.ask(self.network)
         log_probabilities = distributions.log_softmax(logits)
         action = batch.read("action")
         cloning_loss = -distributions.chosen(log_probabilities, action).sum() * batch.share
