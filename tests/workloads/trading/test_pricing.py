@@ -99,7 +99,7 @@ def test_an_expired_option_is_worth_its_exercise(spot, call, put):
 def test_volatility_smiles():
     """20 % at the money; 10 % away from the strike adds 0.1 x 0.1."""
     strikes = torch.tensor([100.0, 100.0 / 0.9, 100.0 / 1.1], dtype=torch.float64)
-    found = skewed(torch.tensor(0.2, dtype=torch.float64), 100.0, strikes, 0.1)
+    found = skewed(torch.tensor(0.2, dtype=torch.float64), 100.0 / strikes, 0.1)
     torch.testing.assert_close(found, torch.tensor([0.2, 0.21, 0.21], dtype=torch.float64))
 
 

@@ -1,30 +1,24 @@
-"""Options trading on many accounts at once. E: accounts."""
+"""Options trading on many accounts at once, as plain tensors. E: accounts.
+
+A step trades at today's quotes, lets a day pass, settles what expired and marks the rest. Money and prices are float64,
+what is seen float32. An episode ends after `episode_length` days, positions counted at their mark, or in bankruptcy.
+"""
 
 import torch
 from torch import Tensor
 
+from lockstep.core.errors import UserError
 from lockstep.parts.vector_env import Transition
+from lockstep.workloads.trading.account import Account
 from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.chain import Chain
+from lockstep.workloads.trading.history import History, Split, load_history
+from lockstep.workloads.trading.indicators import Indicators
+from lockstep.workloads.trading.market import Market, Records
 from lockstep.workloads.trading.market_config import MarketConfig
-from lockstep.workloads.trading.observation import SIZES
-
-INFO = (
-    "profit",  # account value less initial capital, dollars, open positions at their mark
-    "value",  # account value at the end, dollars
-    "closed_trades",  # positions closed or expired
-    "winning_trades",  # those of them that earned money after all costs
-    "win_rate",  # winning / closed, 0 where none closed
-    "open_positions",
-    "turnover",  # traded value (premiums of all contracts bought and sold) / initial capital
-    "exposure",  # mean over steps of |delta dollars| / account value
-    "costs",  # commissions and half-spreads paid, dollars
-    "drawdown",  # largest fall from a peak of the value, as a part of the peak
-    "sharpe",  # mean / deviation of the daily value changes, times sqrt(252); 0 for a constant value
-    "sortino",  # the same with the downside deviation
-    "bankrupt",
-    "historical",  # traded the data's prices
-)
-"""What `Transition.info` says about an episode that ended, (E,) each."""
+from lockstep.workloads.trading.observation import SIZES, observe
+from lockstep.workloads.trading.rewards import reward
+from lockstep.workloads.trading.statement import statement
 
 
 class TradingEnv:
@@ -36,41 +30,103 @@ class TradingEnv:
         index: Tensor,
         seed: int,
         device: torch.device,
+        *,
+        history: History | None = None,
         historical: bool | None = None,
-        split: str = "train",
+        split: Split = "train",
     ) -> None:
-        """`index` (E,): each account's number over the whole run.
+        """`index` (E,): each account's number over the whole run. Call `reset` or `load` before the first step.
 
-        `historical`: all accounts trade the data's prices, or none does; None = as the lanes of the run say.
-        `split`: "train" or "validation", the days of the data that are traded.
+        `history`: the data, where it is loaded already. `historical`: all accounts trade its prices, or none does;
+        None = as the lanes of the run say. `split`: the days of the data that are traded.
         """
         self.config, self.seed, self.device = config, seed, device
         self.index = index.to(device, torch.int64)
         self.count = len(index)
-        self.symbols: tuple[str, ...] = ()
+        history = history or (load_history(config) if config.data else None)
+        self.symbols: tuple[str, ...] = history.symbols if history else ()
         self.action_count = len(ACTIONS)
         self.observation_shape = (sum(SIZES.values()) + len(self.symbols),)
-        self.steps = torch.zeros(self.count, dtype=torch.int64, device=device)
+        replays = self._replays(historical)
+        indicators = Indicators(device)
+        records = None
+        if bool(replays.any()):
+            if history is None:
+                raise UserError("historical accounts need prices; add --data")
+            records = Records(history, split, config.episode_length, indicators, device)
+        self.market = Market(config, self.index, seed, device, replays, records, indicators)
+        term = self.market.term
+        self.account = Account(config, self.count, device, term)
+        self.chain = Chain(config, self.count, device, term, self.market.constant_volatility)
+        self.limit = torch.full_like(self.index, config.episode_length)
+        """(E,) steps of an episode; fewer than asked for where the data has not as many days."""
+        if records:
+            self.limit.masked_fill_(self.market.historical, records.episode_length)
+        self._started = False
+
+    def _replays(self, historical: bool | None) -> Tensor:
+        if historical is not None:
+            return torch.full((self.count,), historical)
+        lanes, units = self.config.effective_lanes, max(self.config.lane_units(), 1)
+        chosen = torch.tensor([self.config.is_historical_lane(lane) for lane in range(lanes)])
+        return chosen[(self.index.cpu() * lanes // units).clamp(max=lanes - 1)]
 
     def reset(self) -> Tensor:
-        """Start every episode anew; returns the (E, 430 + symbols) observation."""
-        self.steps.zero_()
-        return torch.zeros(self.count, *self.observation_shape, device=self.device)
+        """Start every episode anew; returns the (E, 430 + symbols) observation. The markets go on."""
+        if not self._started:
+            self.market.begin()
+            self._started = True
+        return self.restart(torch.ones(self.count, dtype=torch.bool, device=self.device))
 
     def step(self, action: Tensor) -> Transition:
-        """Trade by one action (E,) at today's quotes, then let a day pass; restart accounts whose episode ended."""
-        self.steps += 1
-        ended = self.steps >= self.config.episode_length
-        self.steps.masked_fill_(ended, 0)
-        zero = torch.zeros(self.count, device=self.device)
-        observation = torch.zeros(self.count, *self.observation_shape, device=self.device)
-        return Transition(observation, zero, ended, torch.zeros_like(ended), info=dict.fromkeys(INFO, zero))
+        """Trade by one action (E,) int64, let a day pass, and restart the accounts whose episode ended."""
+        result, ended, info = self._advance(action)
+        observation = self.restart(ended)
+        return Transition(observation, result, ended, torch.zeros_like(ended), info=info)
+
+    def advance(self, action: Tensor) -> Transition:
+        """`step` without the restart: an account whose episode ended stays as it ended until `restart`."""
+        result, ended, info = self._advance(action)
+        observation = self.restart(torch.zeros_like(ended))
+        return Transition(observation, result, ended, torch.zeros_like(ended), info=info)
+
+    def restart(self, ended: Tensor) -> Tensor:
+        """Start the episodes of the accounts in the mask (E,) anew; returns the observation of all."""
+        self.market.restart(ended)
+        self.account.restart(ended)
+        self.chain.quote(self.market.volatility)
+        return self._observation()
+
+    def _advance(self, action: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        market, account = self.market, self.account
+        account.trade(action, market.spot, self.chain)
+        before = market.spot.clone()
+        market.advance()
+        change = account.settle(market.spot, market.volatility, market.days)
+        account.record(change, market.spot, torch.log(market.spot / before))
+        bankrupt = account.value <= self.config.bankruptcy * self.config.initial_capital
+        ended = bankrupt | (account.steps >= self.limit)
+        return reward(self.config, account, change), ended, statement(self.config, account, market, bankrupt)
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on, each with E as its first axis; copies."""
-        return {"steps": self.steps.clone()}
+        return {name: tensor.clone() for name, tensor in self._tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
         """Take up a state from `state`; returns the observation to act on."""
-        self.steps.copy_(state["steps"])
-        return torch.zeros(self.count, *self.observation_shape, device=self.device)
+        for name, tensor in self._tensors().items():
+            if state[name].shape != tensor.shape:
+                found, wanted = tuple(state[name].shape), tuple(tensor.shape)
+                raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {wanted}")
+            tensor.copy_(state[name])
+        self._started = True
+        self.account.positions.mark(self.market.spot, self.market.volatility)
+        self.chain.quote(self.market.volatility)
+        return self._observation()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        market = {f"market.{name}": tensor for name, tensor in self.market.tensors().items()}
+        return market | {f"account.{name}": tensor for name, tensor in self.account.tensors().items()}
+
+    def _observation(self) -> Tensor:
+        return observe(self.config, self.market, self.chain, self.account, self.limit, len(self.symbols))

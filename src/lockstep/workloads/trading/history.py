@@ -144,7 +144,8 @@ def _in_range(symbol: str, one: _Series, config: MarketConfig) -> tuple[NDArray[
         span = f"{date.fromordinal(days[0])} to {date.fromordinal(days[-1])}" if len(days) else "no day"
         raise UserError(
             f"data {one.file.name}: {shown(symbol)} has {int(inside.sum())} bars "
-            f"from {config.start_date or 'its first'} to {config.end_date or 'its last'} (it has {span}); needed: more than {WARM_UP + SHORTEST_EPISODE}"
+            f"from {config.start_date or 'its first'} to {config.end_date or 'its last'} (it has {span}); "
+            f"needed: more than {WARM_UP + SHORTEST_EPISODE}"
         )
     return days[inside], bars[inside]
 

@@ -1,12 +1,13 @@
 """Simulated prices, a day at a time, every random number drawn by counter. E: accounts.
 
 An account's day belongs to (seed, index, clock): clock counts its days since the start of the run. Markets are open
-every day of the year. All of them have `volatility` as the deviation of a year's log return, so that options priced
-with it are fair; only in the regime market is there something to learn.
+every day of the year. Options are quoted such that, before costs, they are fair to whoever knows nothing but the law;
+only in the regime market is there more to be known.
 
 Regimes: the log price gains or loses `regime_drift` daily deviations each day. With 0.2, one bar tells next to nothing
 (the sign is guessed right 58 times in 100), the 20 bars of an observation tell it 81 times in 100, and who adds up
-everything seen since the regime began knows it almost surely: 97 times in 100 after 90 days.
+everything seen since the regime began knows it almost surely: 97 times in 100 after 90 days. A drift that lasts makes
+far prices more uncertain than near ones, and the quotes know that (`Term`): else buying any option would be a bargain.
 """
 
 import math
@@ -38,6 +39,23 @@ class Noise:
     jump: Tensor
     high: Tensor
     low: Tensor
+
+
+@dataclass
+class Term:
+    """What a lasting drift adds to the variance of longer horizons; `trend` 0: nothing."""
+
+    trend: Tensor
+    """(E,) the square of the drift in daily deviations."""
+    memory: float
+    """Days in which the drift's correlation with itself falls to 1/e."""
+
+    def quoted(self, volatility: Tensor, days: Tensor) -> Tensor:
+        """The volatility that options of so many days are quoted with; (E, ...) each."""
+        age = days.clamp(min=1e-6) / self.memory
+        lasting = 2.0 * self.memory * (1.0 + torch.expm1(-age) / age)
+        trend = self.trend.view(-1, *(1,) * (volatility.dim() - 1))
+        return volatility * torch.sqrt(1.0 + trend * lasting)
 
 
 @dataclass
@@ -73,6 +91,14 @@ class Paths:
         self._drift = config.drift / DAYS_PER_YEAR
         self._regime_drift = config.regime_drift
         self._switch = 1.0 / config.regime_length
+        self._memory = 0.5 * config.regime_length
+        # The mean of a growth that may go either way is above the growth of the mean: as much as this, at expiry.
+        self._convexity = 0.5 * config.regime_drift**2 * config.expiry_days
+
+    def term(self, simulated: Tensor) -> Term | None:
+        """How quotes depend on the days to expiry for the accounts in the mask (E,); None: not at all."""
+        trend = torch.where(simulated, self._regime_drift**2, 0.0).double()
+        return Term(trend, self._memory) if self.kind == "regime" and self._regime_drift else None
 
     def first_regime(self, noise: Noise) -> Tensor:
         """(E,) the regime that an account begins in: 1 rising, -1 falling, 0 where the market has none."""
@@ -85,7 +111,7 @@ class Paths:
         change = self._drift - 0.5 * daily * daily
         diffusion = daily
         if self.kind == "regime":
-            change = change + regime * self._regime_drift * daily
+            change = change + regime * self._regime_drift * daily - self._convexity * daily * daily
             regime = torch.where(noise.switch <= self._switch, -regime, regime)
         if self.kind == "jumps":
             jump, diffusion = self._jump(volatility, daily, noise)

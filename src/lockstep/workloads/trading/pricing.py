@@ -38,9 +38,9 @@ class Sheet:
     """Change of the put's price for each percentage point of interest."""
 
 
-def skewed(volatility: Tensor, spot: Tensor | float, strike: Tensor, skew: float) -> Tensor:
+def skewed(volatility: Tensor, price_over_strike: Tensor, skew: float) -> Tensor:
     """The volatility that a strike is quoted with: higher the farther it lies from the price."""
-    return volatility + skew * (1.0 - spot / strike).abs()
+    return volatility + skew * (1.0 - price_over_strike).abs()
 
 
 def black_scholes(

@@ -1,0 +1,188 @@
+"""The prices that accounts trade: simulated ones, or bars of real days. E: accounts, R: bars of the data.
+
+A simulated market goes on when an account starts anew, so that there is always a past to look back on; only its unit
+changes, such that the price starts at 100. An account on real days starts anew on a day drawn by counter.
+"""
+
+import torch
+from torch import Tensor
+
+from lockstep.core import random
+from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
+from lockstep.workloads.trading.indicators import AVERAGES, BARS, CLOSE, PRICE_AVERAGES, VOLUME, Indicators
+from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.paths import Paths, draw
+from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+
+START_PRICE = 100.0
+_WARM_UP = 100
+
+
+class Records:
+    """The bars of the data on the device, with the averages that belong to each."""
+
+    def __init__(
+        self, history: History, split: Split, episode_length: int, indicators: Indicators, device: torch.device
+    ) -> None:
+        starts, self.episode_length = history.starts(split, episode_length)
+        self.starts = torch.from_numpy(starts).to(device)
+        """(N,) bars at which an episode may start."""
+        self.symbol = torch.from_numpy(history.symbol).to(device)
+        bars = torch.from_numpy(history.bars)
+        self.close = bars[:, CLOSE].clone().to(device)
+        self.volatility = torch.from_numpy(history.volatility).to(device)
+        self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
+        """(R,) calendar days since the bar before."""
+        self.bars = bars.float().to(device)
+        self.averages = _averages(history, indicators, device)
+
+    def window(self, row: Tensor) -> Tensor:
+        """(E, 5, 20) the bars up to and with each row."""
+        return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
+
+
+def _averages(history: History, indicators: Indicators, device: torch.device) -> Tensor:
+    """(R, 9) the running averages after each bar, all symbols followed side by side from their first bar."""
+    symbol, bars = torch.from_numpy(history.symbol), torch.from_numpy(history.bars).float()
+    counts = torch.bincount(symbol)
+    first = counts.cumsum(0) - counts
+    kept = torch.zeros(len(bars), AVERAGES)
+    host = Indicators(torch.device("cpu"))
+    averages = host.begin(bars[first][:, :, None])
+    kept[first] = averages
+    for age in range(1, int(counts.max())):
+        lasting = counts > age
+        row = first[lasting] + age
+        averages = host.follow(kept[row - 1], torch.stack((bars[row - 1], bars[row]), dim=2))
+        kept[row] = averages
+    return kept.to(device)
+
+
+class Market:
+    """Where each account's market stands; the state stays in the same tensors for good."""
+
+    def __init__(
+        self,
+        config: MarketConfig,
+        index: Tensor,
+        seed: int,
+        device: torch.device,
+        historical: Tensor,
+        records: Records | None,
+        indicators: Indicators,
+    ) -> None:
+        """`historical` (E,) bool: which accounts trade the records, whose absence means none."""
+        assert records is not None or not bool(historical.any())
+        self._index, self._seed = index, seed
+        self.paths, self._records, self._indicators = Paths(config), records, indicators
+        self.historical = historical.to(device)
+        self._simulates = not bool(historical.all())
+        self._replays = bool(historical.any())
+        self.constant_volatility = self.paths.constant_volatility and not self._replays
+        self._draws = torch.arange(2, device=device)
+        self.term = self.paths.term(~self.historical)
+        self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
+        """(E,) bars in a year."""
+        self._make_state(len(index), device)
+
+    def _make_state(self, count: int, device: torch.device) -> None:
+        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(count, *shape, dtype=dtype, device=device)
+
+        self.clock, self.row = zeros(dtype=torch.int64), zeros(dtype=torch.int64)
+        """(E,) days since the start of the run, the counter of the random numbers; the bar of the data."""
+        self.spot, self.volatility, self.regime = zeros(), zeros(), zeros()
+        """(E,) price, yearly volatility of the options' quotes, and the hidden regime: 1 rising, -1 falling, 0 none."""
+        self.first_spot = zeros()
+        """(E,) the price when the episode started."""
+        self.days = zeros() + 1.0
+        """(E,) calendar days that the last bar took."""
+        self.bars = zeros(5, BARS, dtype=torch.float32)
+        """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
+        self.averages = zeros(AVERAGES, dtype=torch.float32)
+        """(E, 9) the indicators' running averages."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything needed to go on."""
+        names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars", "averages")
+        return {name: getattr(self, name) for name in names}
+
+    def begin(self) -> None:
+        """Let simulated markets have a past, from nothing."""
+        if not self._simulates:
+            return
+        self.spot.fill_(START_PRICE)
+        self.volatility.fill_(self.paths.mean_volatility)
+        self.regime.copy_(self.paths.first_regime(draw(self._seed, self._index, self.clock, self._draws)))
+        self.bars.fill_(START_PRICE)
+        self.bars[:, VOLUME] = 1.0
+        self.averages.copy_(self._indicators.begin(self.bars))
+        for _ in range(_WARM_UP):
+            self.advance()
+
+    def advance(self) -> None:
+        """Let a day pass. The bars of replaying accounts follow with `restart`, when it is known where they stand."""
+        self.clock.add_(1)
+        if self._simulates:
+            self._simulate()
+        if self._replays:
+            assert self._records is not None
+            self.row.add_(1)
+            self._take(self.spot, self._records.close)
+            self._take(self.volatility, self._records.volatility)
+            self._take(self.days, self._records.days)
+
+    def _simulate(self) -> None:
+        day = self.paths.day(self.volatility, self.regime, draw(self._seed, self._index, self.clock, self._draws))
+        prices = self.spot[:, None] * torch.stack((torch.ones_like(day.close), day.high, day.low, day.close), dim=1)
+        self.spot.copy_(prices[:, CLOSE])
+        bar = torch.cat((prices, day.volume[:, None]), dim=1).float()
+        self.bars.copy_(torch.cat((self.bars[:, :, 1:], bar[:, :, None]), dim=2))
+        self.averages.copy_(self._indicators.follow(self.averages, self.bars))
+        self.volatility.copy_(day.volatility)
+        self.regime.copy_(day.regime)
+
+    def restart(self, ended: Tensor) -> None:
+        """Start the episodes of the accounts in the mask (E,) anew, and look back from where each stands."""
+        if self._simulates:
+            unit = torch.where(ended, START_PRICE / self.spot, 1.0)
+            self.spot.mul_(unit)
+            unit = unit.float()
+            self.bars[:, :VOLUME].mul_(unit[:, None, None])
+            self.averages[:, :PRICE_AVERAGES].mul_(unit[:, None])
+        if self._replays:
+            self._replay(ended)
+        self.first_spot.copy_(torch.where(ended, self.spot, self.first_spot))
+
+    def _replay(self, ended: Tensor) -> None:
+        records = self._records
+        assert records is not None
+        word = random.words(self._seed, "trading-start", self._index, self.clock, self._draws[0])[0]
+        start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
+        self.row.copy_(torch.where(ended & self.historical, start, self.row))
+        for tensor, column in (
+            (self.spot, records.close),
+            (self.volatility, records.volatility),
+            (self.averages, records.averages),
+        ):
+            self._take(tensor, column)
+        bars = records.window(self.row.clamp(min=BARS - 1))
+        self.bars.copy_(torch.where(self.historical[:, None, None], bars, self.bars) if self._simulates else bars)
+        self.regime.masked_fill_(self.historical, 0.0)
+
+    def _take(self, tensor: Tensor, column: Tensor) -> None:
+        """Copy what the data says at each replaying account's row."""
+        found = column.index_select(0, self.row)
+        if self._simulates:
+            mask = self.historical.view(-1, *(1,) * (tensor.dim() - 1))
+            found = torch.where(mask, found, tensor)
+        tensor.copy_(found)
+
+    def symbol(self) -> Tensor:
+        """(E,) the number of each replaying account's symbol; whoever simulates has none, and reads 0."""
+        assert self._records is not None
+        return self._records.symbol.index_select(0, self.row)
+
+    def indicators(self) -> Tensor:
+        """(E, 20) what the bars and averages read as."""
+        return self._indicators.read(self.averages, self.bars, self.volatility.float(), self.days_per_year)
