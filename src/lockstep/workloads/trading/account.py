@@ -38,10 +38,11 @@ class Account:
         """(E,) days of the episode so far."""
         self.tally = zeros(len(TALLY))
         """(E, 10) sums over the episode, see TALLY."""
-        self.realised, self.costs, self.traded = zeros(), zeros(), zeros()
-        """(E,) dollars of this step: profit of what was closed, costs, and traded value."""
-        self.closings = zeros(2)
-        """(E, 2) positions closed in this step, and those of them that earned."""
+        self.step_sums = zeros(5)
+        self.realised, self.costs, self.traded, self.closed, self.won = self.step_sums.unbind(1)
+        """(E,) of this step: dollars of profit of what was closed, of costs and of traded value, positions closed, and
+        those of them that earned."""
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
         self.opened = torch.zeros(count, dtype=torch.int64, device=device)
         """(E,) contracts of each leg that this step opened; 0 where it opened nothing."""
 
@@ -62,8 +63,7 @@ class Account:
 
     def trade(self, action: Tensor, spot: Tensor, chain: Chain) -> None:
         """Carry out an action (E,) at the quotes of the last mark; what cannot be paid or placed is not done."""
-        for tensor in (self.realised, self.costs, self.traded, self.closings):
-            tensor.zero_()
+        self.step_sums.zero_()
         self._close(self.positions.open & (action == CLOSE_ALL)[:, None])
         self._open(action, spot, chain)
 
@@ -106,18 +106,25 @@ class Account:
         wanted = (free.clamp(max=budget) / needed).floor().clamp(min=1.0)
         return torch.where(free >= needed, wanted, 0.0)
 
-    def _close(self, gone: Tensor, costs: bool = True) -> None:
-        """Turn the positions in the mask (E, P) into cash, at bid or ask and with commission, or free at expiry."""
-        positions = self.positions
-        cost = positions.exit_cost if costs else torch.zeros_like(positions.exit_cost)
-        proceeds = torch.where(gone, positions.worth - cost, 0.0)
-        profit = torch.where(gone, proceeds - positions.paid, 0.0)
-        self.cash.add_(proceeds.sum(1))
-        self.realised.add_(profit.sum(1))
-        self.closings.add_(torch.stack((gone.sum(1), (profit > 0).sum(1)), dim=1))
-        if costs:
-            self.costs.add_(torch.where(gone, cost, 0.0).sum(1))
-            self.traded.add_(torch.where(gone, positions.gross, 0.0).sum(1))
+    def _close(self, sold: Tensor, expired: Tensor | None = None) -> None:
+        """Turn positions into cash: those sold (E, P) at bid or ask and with commission, those expired for nothing."""
+        positions, zero = self.positions, self._zero
+        gone = sold if expired is None else sold | expired
+        cost = torch.where(sold, positions.exit_cost, zero)
+        proceeds = positions.worth - cost
+        profit = torch.where(gone, proceeds - positions.paid, zero)
+        sums = torch.stack(
+            (
+                torch.where(gone, proceeds, zero),
+                profit,
+                cost,
+                torch.where(sold, positions.gross, zero),
+                gone.double(),
+                (profit > 0).double(),
+            )
+        ).sum(2)
+        self.cash.add_(sums[0])
+        self.step_sums.add_(sums[1:].t())
         positions.remove(gone)
 
     def settle(self, spot: Tensor, volatility: Tensor, days: Tensor) -> Tensor:
@@ -125,11 +132,13 @@ class Account:
         positions = self.positions
         positions.days.sub_(days[:, None])
         positions.mark(spot, volatility)
-        self._close(positions.open & (positions.days <= 0), costs=False)
-        # What cannot be held any longer is sold at once: all of it, as a broker does.
-        called = (self.cash < positions.margin.sum(1)) & (positions.margin > 0).any(1)
-        self._close(positions.open & called[:, None])
-        positions.greeks.mul_(positions.open.any(1)[:, None])
+        expired = positions.open & (positions.days <= 0)
+        kept = positions.open & ~expired
+        margin = torch.where(kept, positions.margin, self._zero).sum(1)
+        called = self.cash + torch.where(expired, positions.worth, self._zero).sum(1) < margin
+        # What the cash no longer covers is sold at once: all of it, as a broker does.
+        self._close(kept & (called & (margin > 0))[:, None], expired)
+        positions.greeks.masked_fill_(~positions.open.any(1, keepdim=True), 0.0)
         before = self.value.clone()
         self.value.copy_(self.cash + positions.worth.sum(1))
         return self.value - before
@@ -141,7 +150,8 @@ class Account:
         self.drawdown.copy_(torch.maximum(self.drawdown, 1.0 - self.value / self.peak))
         exposure = (self.positions.greeks[:, 0] * spot).abs() / self.value.clamp(min=1.0)
         today = (
-            *self.closings.unbind(1),
+            self.closed,
+            self.won,
             self.costs,
             self.traded,
             exposure,

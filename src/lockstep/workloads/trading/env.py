@@ -120,6 +120,7 @@ class TradingEnv:
                 raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {wanted}")
             tensor.copy_(state[name])
         self._started = True
+        self.market.dice.forget()
         self.account.positions.mark(self.market.spot, self.market.volatility)
         self.chain.quote(self.market.volatility)
         return self._observation()

@@ -31,6 +31,24 @@ NAMES = (
     "implied_volatility",
     "volatility_premium",
 )
+BOUNDED = ("rsi", "adx", "plus_di", "minus_di", "stochastic_k")
+"""Those that are parts of something and stay as they are; of all others the hyperbolic tangent is shown."""
+CENTRED = ("rsi", "stochastic_k")
+"""Those of them that are moved from 0..1 to -1..1."""
+SCALES = {
+    "macd": 20.0,
+    "macd_signal": 20.0,
+    "macd_histogram": 60.0,
+    "rsi": 2.0,
+    "cci": 0.01,
+    "return_1": 30.0,
+    "return_5": 13.0,
+    "return_10": 9.5,
+    "return_19": 7.0,
+    "true_range": 10.0,
+    "stochastic_k": 2.0,
+}
+"""What each is multiplied by before that; 1 where not named."""
 _FAST, _SLOW, _GAIN, _LOSS, _RANGE, _UP, _DOWN, _SIGNAL, _ADX = range(9)
 AVERAGES = 9
 PRICE_AVERAGES = 8
@@ -45,10 +63,10 @@ class Indicators:
 
     def __init__(self, device: torch.device) -> None:
         self._weights = torch.tensor(_WEIGHTS, device=device)
-        lags = torch.tensor(_LAGS, device=device)
-        self._places = BARS - 1 - lags
-        # A deviation of one day's return is about 0.4 of the reading, of any lag.
-        self._lag_scales = 30.0 / lags.sqrt()
+        self._places = BARS - 1 - torch.tensor(_LAGS, device=device)
+        self._scales = torch.tensor([SCALES.get(name, 1.0) for name in NAMES], device=device)
+        self._bounded = torch.tensor([name in BOUNDED for name in NAMES], device=device)
+        self._middles = torch.tensor([float(name in CENTRED) for name in NAMES], device=device)
 
     def begin(self, bars: Tensor) -> Tensor:
         """(E, 9) averages as they are when the last of these bars is the first that was seen."""
@@ -94,22 +112,23 @@ class Indicators:
         highest, lowest = bars[:, HIGH, -14:].amax(1), bars[:, LOW, -14:].amin(1)
         volume = bars[:, VOLUME]
         columns = (
-            torch.tanh(20.0 * macd),
-            torch.tanh(20.0 * signal),
-            torch.tanh(60.0 * (macd - signal)),
-            2.0 * gain / (gain + loss + _TINY) - 1.0,
-            torch.tanh(cci / 100.0),
+            macd,
+            signal,
+            macd - signal,
+            gain / (gain + loss + _TINY),
+            cci,
             adx,
             up / (true_range + _TINY),
             down / (true_range + _TINY),
-            torch.tanh((close - middle) / (2.0 * deviation + _TINY)),
-            torch.tanh(4.0 * deviation / middle),
-            torch.tanh(torch.log((volume[:, -1] + 1.0) / (volume.mean(1) + 1.0))),
-            *torch.tanh(gone * self._lag_scales).unbind(1),
-            torch.tanh(realised),
-            torch.tanh(10.0 * true_range / close),
-            2.0 * (close - lowest) / (highest - lowest + _TINY) - 1.0,
-            torch.tanh(volatility),
-            torch.tanh(volatility - realised),
+            (close - middle) / (2.0 * deviation + _TINY),
+            4.0 * deviation / middle,
+            torch.log((volume[:, -1] + 1.0) / (volume.mean(1) + 1.0)),
+            *gone.unbind(1),
+            realised,
+            true_range / close,
+            (close - lowest) / (highest - lowest + _TINY),
+            volatility,
+            volatility - realised,
         )
-        return torch.stack(columns, dim=1)
+        scaled = torch.stack(columns, dim=1) * self._scales
+        return torch.where(self._bounded, scaled - self._middles, torch.tanh(scaled))

@@ -11,7 +11,7 @@ from lockstep.core import random
 from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.indicators import AVERAGES, BARS, CLOSE, PRICE_AVERAGES, VOLUME, Indicators
 from lockstep.workloads.trading.market_config import MarketConfig
-from lockstep.workloads.trading.paths import Paths, draw
+from lockstep.workloads.trading.paths import Dice, Paths
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
 
 START_PRICE = 100.0
@@ -79,7 +79,8 @@ class Market:
         self._simulates = not bool(historical.all())
         self._replays = bool(historical.any())
         self.constant_volatility = self.paths.constant_volatility and not self._replays
-        self._draws = torch.arange(2, device=device)
+        self.dice = Dice(seed, index)
+        self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
         self.term = self.paths.term(~self.historical)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
         """(E,) bars in a year."""
@@ -113,7 +114,7 @@ class Market:
             return
         self.spot.fill_(START_PRICE)
         self.volatility.fill_(self.paths.mean_volatility)
-        self.regime.copy_(self.paths.first_regime(draw(self._seed, self._index, self.clock, self._draws)))
+        self.regime.copy_(self.paths.first_regime(self.dice.next(self.clock)))
         self.bars.fill_(START_PRICE)
         self.bars[:, VOLUME] = 1.0
         self.averages.copy_(self._indicators.begin(self.bars))
@@ -127,13 +128,14 @@ class Market:
             self._simulate()
         if self._replays:
             assert self._records is not None
-            self.row.add_(1)
+            # Accounts without a row of their own, or past their episode's end, stop at the last one there is.
+            self.row.add_(1).clamp_(max=len(self._records.close) - 1)
             self._take(self.spot, self._records.close)
             self._take(self.volatility, self._records.volatility)
             self._take(self.days, self._records.days)
 
     def _simulate(self) -> None:
-        day = self.paths.day(self.volatility, self.regime, draw(self._seed, self._index, self.clock, self._draws))
+        day = self.paths.day(self.volatility, self.regime, self.dice.next(self.clock))
         prices = self.spot[:, None] * torch.stack((torch.ones_like(day.close), day.high, day.low, day.close), dim=1)
         self.spot.copy_(prices[:, CLOSE])
         bar = torch.cat((prices, day.volume[:, None]), dim=1).float()
@@ -157,7 +159,7 @@ class Market:
     def _replay(self, ended: Tensor) -> None:
         records = self._records
         assert records is not None
-        word = random.words(self._seed, "trading-start", self._index, self.clock, self._draws[0])[0]
+        word = random.words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
         start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
         self.row.copy_(torch.where(ended & self.historical, start, self.row))
         for tensor, column in (

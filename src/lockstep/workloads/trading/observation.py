@@ -22,7 +22,8 @@ SIZES = {
     "greeks_summary": 5,
 }
 """Numbers of each part, in the order in which they lie in the observation."""
-_LIMIT = 10.0
+LIMIT = 10.0
+"""No number of an observation is larger."""
 
 
 def parts(symbols: int) -> dict[str, slice]:
@@ -61,7 +62,7 @@ def observe(
     if symbols:
         encoding = torch.arange(symbols, device=close.device) == market.symbol()[:, None]
         flat.append((encoding & market.historical[:, None]).float())
-    return torch.cat(flat, dim=1).clamp_(-_LIMIT, _LIMIT)
+    return torch.cat(flat, dim=1).clamp_(-LIMIT, LIMIT)
 
 
 def _portfolio(config: MarketConfig, account: Account, limit: Tensor) -> Tensor:

@@ -25,11 +25,12 @@ _JUMPS_PER_DAY = 1 / 30
 _JUMP_MEAN, _JUMP_DEVIATION = -0.08, 0.16  # In units of the yearly volatility: 39 % of a year's variance.
 _REVERSION, _VOLATILITY_NOISE, _LEVERAGE = 0.05, 0.08, -0.7  # Per day, of the logarithm of the volatility.
 _TYPICAL_VOLUME = 1e6
+_DAYS_AHEAD = 16
 
 
 @dataclass
 class Noise:
-    """One day's random numbers, (E,) each: four standard normals and four uniforms in (0, 1]."""
+    """Random numbers of a day, (E,) each: four standard normals and four uniforms in (0, 1]."""
 
     price: Tensor
     volatility: Tensor
@@ -70,14 +71,40 @@ class Day:
     regime: Tensor
 
 
-def draw(seed: int, index: Tensor, clock: Tensor, draws: Tensor) -> Noise:
-    """Draw the numbers of each account's day; `draws` is the constant (2,) tensor 0, 1 on the same device."""
-    words = random.words(seed, _PURPOSE, index[:, None], clock[:, None], draws)
-    unit = torch.stack([1.0 - random.to_unit(word).to(torch.float64) for word in words])
-    radius = torch.sqrt(-2.0 * torch.log(unit[::2, :, 0]))
-    angle = 2.0 * math.pi * unit[1::2, :, 0]
-    across, along = radius * torch.cos(angle), radius * torch.sin(angle)
-    return Noise(across[0], along[0], across[1], along[1], *unit[:, :, 1])
+class Dice:
+    """Every account's random numbers by day."""
+
+    def __init__(self, seed: int, index: Tensor, ahead: int | None = None) -> None:
+        """`index` (E,): each account's number over the whole run. `ahead`: days drawn at once, the results being equal.
+
+        Many at once cost far less on a CPU, which is the default there; a recorded step needs one at a time.
+        """
+        self._seed, self._index = seed, index
+        self._ahead = ahead or (_DAYS_AHEAD if index.device.type == "cpu" else 1)
+        self._days = torch.arange(self._ahead, device=index.device)[:, None]
+        self._draws = torch.arange(2, device=index.device).view(2, 1, 1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Start over, because the clocks were set anew."""
+        self._age = self._ahead
+
+    def next(self, clock: Tensor) -> Noise:
+        """The numbers of day `clock` (E,), which must be one more than that of the last call or follow `forget`."""
+        if self._age == self._ahead:
+            self._normal, self._unit = self._draw(clock)
+            self._age = 0
+        today = Noise(*self._normal[:, self._age], *self._unit[:, self._age])
+        self._age += 1
+        return today
+
+    def _draw(self, clock: Tensor) -> tuple[Tensor, Tensor]:
+        """(4, D, E) normals and (4, D, E) uniforms of D days from `clock` on."""
+        words = random.words(self._seed, _PURPOSE, self._index, clock + self._days, self._draws)
+        unit = 1.0 - random.to_unit(torch.stack(words)).to(torch.float64)
+        radius = torch.sqrt(-2.0 * torch.log(unit[:2, 0]))
+        angle = 2.0 * math.pi * unit[2:, 0]
+        return torch.cat((radius * torch.cos(angle), radius * torch.sin(angle))), unit[:, 1]
 
 
 class Paths:

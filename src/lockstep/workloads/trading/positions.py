@@ -51,10 +51,10 @@ class Positions:
         """(E, P, L) a call, not a put."""
         self.days, self.paid = zeros(places), zeros(places)
         """(E, P) calendar days to expiry; dollars paid when opened, costs included, below 0 where received."""
-        self.naked, self.wing = zeros(places), zeros(places)
-        """(E, P) contracts sold uncovered; dollars that a covered short can lose at most."""
-        self.worth, self.exit_cost, self.gross, self.margin = zeros(places), zeros(places), zeros(places), zeros(places)
-        """(E, P) dollars: the mark (at mid prices), what closing costs, |mark| of all legs, and the margin tied up."""
+        self._numbers = zeros(6, places)
+        self.naked, self.wing, self.worth, self.margin, self.exit_cost, self.gross = self._numbers.unbind(1)
+        """(E, P) contracts sold uncovered, and dollars: what a covered short can lose, the mark (at mid prices), the
+        margin tied up, what closing would cost, |mark| of all legs."""
         self.greeks = zeros(5)
         """(E, 5) delta, gamma, theta, vega, rho of all positions together, in the units of `pricing.Sheet`."""
 
@@ -81,8 +81,7 @@ class Positions:
         """Clear the places in the mask (E, P)."""
         self.open &= ~gone
         self.quantity.masked_fill_(gone[:, :, None], 0.0)
-        for tensor in (self.naked, self.wing, self.worth, self.exit_cost, self.gross, self.margin):
-            tensor.masked_fill_(gone, 0.0)
+        self._numbers.masked_fill_(gone[:, None], 0.0)
 
     def mark(self, spot: Tensor, volatility: Tensor) -> None:
         """Price every leg at spot and volatility (E,); what has expired is worth its exercise."""

@@ -56,7 +56,8 @@ def statement(config: MarketConfig, account: Account, market: Market, bankrupt: 
         "bankrupt": bankrupt,
         "historical": market.historical,
     }
-    return {name: value.to(torch.float32) for name, value in numbers.items()}
+    columns = torch.stack([number.double() for number in numbers.values()]).float()
+    return dict(zip(numbers, columns.unbind(), strict=True))
 
 
 def _deviation(total: Tensor, squares: Tensor, steps: Tensor) -> Tensor:
