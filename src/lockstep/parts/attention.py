@@ -1,7 +1,7 @@
 """Attention to the last steps of an episode. T: time, B: sequences, W: steps in sight, H: features, N: heads.
 
-A step sees itself and up to W - 1 steps before it, as far back as its own episode goes. What lies before the first step of
-a sequence comes with it, so that a sequence gives what its steps would give one by one.
+A step sees itself and up to W - 1 steps before it, as far back as its own episode goes. What lies before the first step
+of a sequence comes with it, so that a sequence gives what its steps would give one by one.
 """
 
 import torch

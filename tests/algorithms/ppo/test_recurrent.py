@@ -7,6 +7,7 @@ import torch
 
 from lockstep.algorithms.ppo.config import RecurrentPPOConfig
 from lockstep.algorithms.ppo.learner import PPOLearner
+from lockstep.algorithms.ppo.losses import Forecast, Minibatch, PPOLoss, Sequences
 from lockstep.core import random
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
@@ -253,3 +254,27 @@ def test_sequences_must_fill_roll_outs_and_batches(changes, message):
     with pytest.raises(UserError) as caught:
         replace(CONFIG, **changes)
     assert message in str(caught.value)
+
+
+class Foreteller(torch.nn.Module):
+    """Foretells 1 at every step."""
+
+    def sequence(self, observation, memory, keep):
+        steps, count = keep.shape
+        return torch.zeros(steps, count, 2), torch.zeros(steps, count), torch.ones(steps, count, 1)
+
+
+def test_forecasts_are_compared_with_the_next_step_of_the_same_episode():
+    # Two environments, three steps, one sequence each; the first environment's episode ends after its first step.
+    rollout = {
+        "observation": torch.tensor([[5.0], [6.0], [2.0], [4.0], [1.0], [3.0]]),
+        "ended": torch.tensor([True, False, False, False, False, False]),
+        "action": torch.zeros(6, dtype=torch.int64),
+        **{name: torch.zeros(6) for name in ("log_probability", "advantage", "target", "value")},
+    }
+    batch = Minibatch(rollout, torch.tensor([0, 1]), torch.zeros(2), 1 / 6, Sequences(3, 2, ()))
+    loss = PPOLoss(Foreteller(), 0.2, None, 0.0, 0.0, False, Forecast(0.5, lambda seen: seen))
+    total, metrics = loss(batch)
+    # Environment 0: only 1 -> 1 counts, no error. Environment 1: foretold 1, came 4 and 3: 9 + 4.
+    assert metrics["forecast_loss"].item() == pytest.approx(13 / 6)
+    assert total.item() == pytest.approx(0.5 * 13 / 6)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.ppo.collector import Collector, Teacher
 from lockstep.algorithms.ppo.config import PPOConfig
-from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss, Sequences, steps_of
+from lockstep.algorithms.ppo.losses import CloningLoss, Forecast, Minibatch, PPOLoss, Sequences, steps_of
 from lockstep.core import random
 from lockstep.core.distributed.replicas import Metrics, Replica, replicate
 from lockstep.core.distributed.world import World
@@ -46,6 +46,7 @@ class PPOLearner:
         cloning_steps: int = 0,
         sequence_length: int = 1,
         critic_rate: float = 1.0,
+        forecast: Forecast | None = None,
         precise_timing: bool = False,
     ) -> None:
         """`critic_rate`: how many times as fast the weights learn whose names begin with "critic"."""
@@ -73,7 +74,13 @@ class PPOLearner:
         ]
         recorder = accelerator.record if accelerator.records else None
         loss = PPOLoss(
-            policy, config.clip_range, config.clip_range_vf, config.ent_coef, config.vf_coef, config.normalize_advantage
+            policy,
+            config.clip_range,
+            config.clip_range_vf,
+            config.ent_coef,
+            config.vf_coef,
+            config.normalize_advantage,
+            forecast,
         )
         self._replica = replicate(loss, world, self._precision, recorder)
         self._cloning: Replica | None = None

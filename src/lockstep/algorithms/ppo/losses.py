@@ -3,6 +3,7 @@
 With a network that remembers, samples come as whole sequences: T steps of S environments, B = T x S, time first.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,18 @@ def steps_of(first: Tensor, length: int, width: int) -> Tensor:
     return first + time * width
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """An additional lesson for a network that remembers: to foretell something of the next observation."""
+
+    weight: float
+    """Of its squared error, in the loss."""
+    target: Callable[[Tensor], Tensor]
+    """Reads from an observation (T, S, ...) what the step before it should have foretold, (T, S, K)."""
+
+
 class PPOLoss(nn.Module):
-    """Clipped surrogate, value error and entropy."""
+    """Clipped surrogate, value error and entropy, and the error of forecasts where there are any."""
 
     def __init__(
         self,
@@ -82,6 +93,7 @@ class PPOLoss(nn.Module):
         ent_coef: float,
         vf_coef: float,
         normalize_advantage: bool,
+        forecast: Forecast | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -90,10 +102,11 @@ class PPOLoss(nn.Module):
         self._entropy_weight = ent_coef
         self._value_weight = vf_coef
         self._normalises = normalize_advantage
+        self._forecast = forecast
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The cohort's share of the global loss, and its shares of what is worth watching."""
-        logits, value = batch.ask(self.network)
+        logits, value, *foretold = batch.ask(self.network)
         log_probabilities = distributions.log_softmax(logits)
         log_ratio = distributions.chosen(log_probabilities, batch.read("action")) - batch.read("log_probability")
         ratio = log_ratio.exp()
@@ -106,6 +119,10 @@ class PPOLoss(nn.Module):
         share = batch.share
         policy_loss, value_loss, mean_entropy = policy.sum() * share, 0.5 * error.sum() * share, entropy.sum() * share
         loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * mean_entropy
+        lessons = {}
+        if self._forecast is not None:
+            lessons["forecast_loss"] = self._forecast_error(foretold[0], batch, self._forecast) * share
+            loss = loss + self._forecast.weight * lessons["forecast_loss"]
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss,
@@ -114,7 +131,15 @@ class PPOLoss(nn.Module):
                 "approx_kl": ((ratio - 1) - log_ratio).sum() * share,
                 "clip_fraction": ((ratio - 1).abs() > self._clip).float().sum() * share,
             }
-        return loss, {name: value.detach() for name, value in metrics.items()}
+        return loss, {name: value.detach() for name, value in (metrics | lessons).items()}
+
+    def _forecast_error(self, foretold: Tensor, batch: Minibatch, forecast: Forecast) -> Tensor:
+        """The sum of squared errors over all steps whose next one is in the same sequence and episode."""
+        assert batch.sequences is not None
+        length = batch.sequences.length
+        target = forecast.target(batch.read("observation").unflatten(0, (length, -1)))
+        error = (foretold.unflatten(0, (length, -1))[:-1] - target[1:]).square().sum(-1)
+        return (error * batch.keep()[1:]).sum()
 
     def _value_error(self, value: Tensor, batch: Minibatch) -> Tensor:
         target = batch.read("target")

@@ -8,7 +8,7 @@ from lockstep.parts.attention import Sight, WindowedAttention, slide
 from lockstep.parts.mind import Memory
 from lockstep.parts.recurrent import LSTM
 from lockstep.parts.recurrent_policy import LSTMPolicy, head, start_recurrent
-from lockstep.workloads.trading.workload import TradingConfig
+from lockstep.workloads.trading.config import TradingConfig
 
 FORECASTS = ("price", "volatility", "volume")
 """What a network can be asked to foretell of the next day, as an additional lesson."""
