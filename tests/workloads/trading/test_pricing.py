@@ -11,6 +11,10 @@ from lockstep.workloads.trading.pricing import DAYS_PER_YEAR, black_scholes, ske
 INTEREST = 0.05
 
 
+def number(value):
+    return torch.tensor([value], dtype=torch.float64)
+
+
 def grid():
     axes = torch.meshgrid(
         torch.tensor([60.0, 95.0, 100.0, 137.5], dtype=torch.float64),
@@ -44,7 +48,6 @@ def closed_forms(spot, strike, days, sigma, r):
 
 def test_a_textbook_option_costs_what_the_textbook_says():
     """S 42, K 40, half a year, 20 % volatility, 10 % interest: a call of 4.76 and a put of 0.81."""
-    number = lambda x: torch.tensor([x], dtype=torch.float64)
     sheet = black_scholes(number(42.0), number(40.0), number(365 / 2), number(0.2), 0.1)
     assert round(float(sheet.call), 2) == 4.76
     assert round(float(sheet.put), 2) == 0.81
@@ -90,7 +93,6 @@ def test_a_call_less_a_put_is_the_forward():
 
 @pytest.mark.parametrize(("spot", "call", "put"), [(110.0, 10.0, 0.0), (100.0, 0.0, 0.0), (93.5, 0.0, 6.5)])
 def test_an_expired_option_is_worth_its_exercise(spot, call, put):
-    number = lambda x: torch.tensor([x], dtype=torch.float64)
     sheet = black_scholes(number(spot), number(100.0), number(0.0), number(0.25), INTEREST)
     assert (float(sheet.call), float(sheet.put)) == (call, put)
     assert all(torch.isfinite(value).all() for value in vars(sheet).values())

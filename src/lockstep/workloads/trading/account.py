@@ -11,7 +11,7 @@ from lockstep.workloads.trading.actions import CLOSE_ALL, Book
 from lockstep.workloads.trading.chain import Chain
 from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.paths import Term
-from lockstep.workloads.trading.positions import MULTIPLIER, Positions, Ticket, naked_margin
+from lockstep.workloads.trading.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
 
 TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares")
 """Sums over the episode: positions closed, those that earned, dollars of costs and of traded value, |delta| / value,
@@ -80,7 +80,8 @@ class Account:
         out_of_the_money = (moneyness[:, 0] - 1.0).abs() * spot
         naked = book.naked.index_select(0, action)
         wing = book.width.index_select(0, action) * spot * MULTIPLIER
-        needed = price + naked * naked_margin(config, spot, out_of_the_money, mid[:, 0]) + wing
+        tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(config, spot, out_of_the_money)
+        needed = price + naked * tied_up + wing
         contracts = self._affordable(needed) * (legs > 0) * ~self.positions.open.all(1)
         self.positions.add(
             Ticket(

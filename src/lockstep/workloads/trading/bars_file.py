@@ -7,6 +7,7 @@ others are ignored. A row's number is its line in the file, the header being row
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import date, datetime
@@ -59,7 +60,7 @@ class BarsFile:
                     yield number, [fields[place].strip() for place in places]
         except csv.Error as error:
             raise self.wrong(f"is no CSV: {error}", reader.line_num) from None
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise self.wrong(f"cannot be read: {error}") from None
 
     def _open(self) -> IO[bytes]:

@@ -150,29 +150,3 @@ def _student(degrees: int) -> float:
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / degrees + second / degrees**2 + third / degrees**3
-
-
-def compare(
-    config: MarketConfig,
-    world: World,
-    episodes: int,
-    seed: int,
-    *,
-    history: History | None = None,
-    historical: bool = False,
-    split: Split = "validation",
-) -> dict[str, Evaluation]:
-    """Evaluate every trader on the same episodes; the oracle only where there are regimes. Called by every rank."""
-    knows = config.market == "regime" and not historical
-    names = [name for name in TRADERS if name != "oracle" or knows]
-    return {
-        name: evaluate_baseline(
-            name, config, world, episodes, seed, history=history, historical=historical, split=split
-        )
-        for name in names
-    }
-
-
-def profits(result: Evaluation) -> Interval:
-    """The mean profit of an episode in dollars."""
-    return Interval.of(result.extra[f"{TAG}_profit"])

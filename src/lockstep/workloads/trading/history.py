@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lockstep.core.config.fields import nearest
 from lockstep.core.config.values import shown
+from lockstep.core.config.yaml_text import shown_path
 from lockstep.core.errors import UserError
 from lockstep.workloads.trading.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
 from lockstep.workloads.trading.market_config import MarketConfig
@@ -91,7 +92,7 @@ def load_history(config: MarketConfig) -> History:
             known = sorted({row[1][1] for file in files for row in file} - {config.volatility_symbol})
             raise _unknown(symbol, known, config.data)
     if not symbols:
-        raise UserError(f"data {shown(config.data)}: has no symbol to trade")
+        raise UserError(f"data {shown_path(config.data)}: has no symbol to trade")
     chosen = {symbol: _in_range(symbol, series[symbol], config) for symbol in symbols}
     return _joined(chosen, volatility, config)
 
@@ -129,10 +130,11 @@ def _check_order(one: _Series, file: BarsFile, row: int, symbol: str, day: int) 
 
 
 def _unknown(symbol: str, known: list[str], data: str) -> UserError:
-    near = nearest(symbol.upper(), known)
-    hint = f"the nearest is {shown(near)}; " if near else ""
+    small = {name.lower(): name for name in known}
+    near = nearest(symbol, list(small))
+    hint = f"the nearest is {shown(small[near])}; " if near else ""
     some = ", ".join(shown(name) for name in known[:50])
-    return UserError(f"symbols {shown(symbol)}: not in {shown(data)}; {hint}there are: {some}")
+    return UserError(f"symbols {shown(symbol)}: not in {shown_path(data)}; {hint}there are: {some}")
 
 
 def _in_range(symbol: str, one: _Series, config: MarketConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -96,8 +96,13 @@ class Indicators:
         adx = torch.lerp(averages[:, _ADX], (plus - minus).abs() / (plus + minus + _TINY), 1 / 14)
         return torch.cat((smooth, signal[:, None], adx[:, None]), dim=1)
 
-    def read(self, averages: Tensor, bars: Tensor, volatility: Tensor, days_per_year: Tensor | float) -> Tensor:
-        """(E, 20) the indicators, each about -1 to 1; volatility (E,) is what options are quoted with."""
+    def read(
+        self, averages: Tensor, bars: Tensor, logs: Tensor, volatility: Tensor, days_per_year: Tensor | float
+    ) -> Tensor:
+        """(E, 20) the indicators, each about -1 to 1.
+
+        logs (E, 20): logarithms of the closes, in any unit; volatility (E,): what options are quoted with.
+        """
         close = bars[:, CLOSE, -1]
         fast, slow, gain, loss, true_range, up, down, signal, adx = averages.unbind(1)
         macd = (fast - slow) / close
@@ -105,8 +110,8 @@ class Indicators:
         typical = bars[:, HIGH : CLOSE + 1].mean(1)
         from_mean = typical - typical.mean(1, keepdim=True)
         cci = from_mean[:, -1] / (0.015 * from_mean.abs().mean(1) + _TINY)
-        deviation, middle = torch.std_mean(bars[:, CLOSE], dim=1, correction=0)
-        logs = bars[:, CLOSE].log()
+        middle = bars[:, CLOSE].mean(1)
+        deviation = (bars[:, CLOSE] - middle[:, None]).square().mean(1).sqrt()
         gone = logs[:, -1:] - logs.index_select(1, self._places)
         realised = torch.diff(logs, dim=1).square().mean(1).mul(days_per_year).sqrt()
         highest, lowest = bars[:, HIGH, -14:].amax(1), bars[:, LOW, -14:].amin(1)

@@ -185,6 +185,6 @@ class Market:
         assert self._records is not None
         return self._records.symbol.index_select(0, self.row)
 
-    def indicators(self) -> Tensor:
-        """(E, 20) what the bars and averages read as."""
-        return self._indicators.read(self.averages, self.bars, self.volatility.float(), self.days_per_year)
+    def indicators(self, logs: Tensor) -> Tensor:
+        """(E, 20) what the bars and averages read as; logs (E, 20): logarithms of the closes."""
+        return self._indicators.read(self.averages, self.bars, logs, self.volatility.float(), self.days_per_year)

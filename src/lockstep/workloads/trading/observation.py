@@ -49,12 +49,13 @@ def observe(
     close = bars[:, CLOSE, -1]
     volume = bars[:, VOLUME] + 1.0
     volume_ratio = volume / volume.mean(1, keepdim=True)
-    prices = 10.0 * torch.log(bars[:, :VOLUME] / close[:, None, None])
-    history = torch.cat((prices, 0.5 * volume_ratio.log()[:, None]), dim=1).transpose(1, 2)
+    # Relative to the last close before the logarithm, lest the level of the price eat the digits of its changes.
+    logs = torch.log(bars[:, :VOLUME] / close[:, None, None])
+    history = torch.cat((10.0 * logs, 0.5 * volume_ratio.log()[:, None]), dim=1).transpose(1, 2)
     rows = quotes.rows(volume_ratio[:, -1], bars[:, OPEN, -1] / close - 1.0)
     flat = [
         history.flatten(1),
-        market.indicators(),
+        market.indicators(logs[:, CLOSE]),
         rows.flatten(1),
         _portfolio(config, account, limit),
         _greeks(config, account, market.spot),

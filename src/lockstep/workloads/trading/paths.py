@@ -1,8 +1,8 @@
 """Simulated prices, a day at a time, every random number drawn by counter. E: accounts.
 
 An account's day belongs to (seed, index, clock): clock counts its days since the start of the run. Markets are open
-every day of the year. Options are quoted such that, before costs, they are fair to whoever knows nothing but the law;
-only in the regime market is there more to be known.
+every day of the year. Options are quoted such that they are fair, to less than their spread, to whoever knows nothing
+but the law; only in the regime market is there more to be known.
 
 Regimes: the log price gains or loses `regime_drift` daily deviations each day. With 0.2, one bar tells next to nothing
 (the sign is guessed right 58 times in 100), the 20 bars of an observation tell it 81 times in 100, and who adds up
@@ -50,6 +50,10 @@ class Term:
     """(E,) the square of the drift in daily deviations."""
     memory: float
     """Days in which the drift's correlation with itself falls to 1/e."""
+
+    def of(self, account: Tensor) -> "Term":
+        """The same for some accounts, by their place (K,)."""
+        return Term(self.trend.index_select(0, account), self.memory)
 
     def quoted(self, volatility: Tensor, days: Tensor) -> Tensor:
         """The volatility that options of so many days are quoted with; (E, ...) each."""

@@ -34,8 +34,17 @@ class Ticket:
 class Positions:
     """The positions, and their values as of the last `mark`; all stay in the same tensors for good."""
 
-    def __init__(self, config: MarketConfig, count: int, device: torch.device, term: Term | None = None) -> None:
+    def __init__(
+        self,
+        config: MarketConfig,
+        count: int,
+        device: torch.device,
+        term: Term | None = None,
+        sparse: bool | None = None,
+    ) -> None:
+        """`sparse`: price only the legs that there are, with the same results; default: on the CPU."""
         self._config, self._term = config, term
+        self._sparse = device.type == "cpu" if sparse is None else sparse
         places = config.max_positions
 
         def zeros(*shape: int) -> Tensor:
@@ -85,38 +94,80 @@ class Positions:
 
     def mark(self, spot: Tensor, volatility: Tensor) -> None:
         """Price every leg at spot and volatility (E,); what has expired is worth its exercise."""
+        sums = self._sparse_sums(spot, volatility) if self._sparse else self._dense_sums(spot, volatility)
+        worth, gross, exit_cost = sums[:3]
+        self.worth.copy_(worth)
+        self.gross.copy_(gross)
+        self.exit_cost.copy_(exit_cost)
+        rest = margin_beyond_price(self._config, spot[:, None], self._out_of_the_money(spot))
+        # A position with an uncovered leg has no other, so that its price is that of the whole.
+        self.margin.copy_(torch.where(self.naked > 0, self.naked * rest - worth, self.wing))
+        self.greeks.copy_(sums[3:].sum(2).t())
+
+    def _dense_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
+        """(8, E, P) what `_values` says, summed over the legs."""
+        place = (slice(None), None, None)
+        days = self.days[:, :, None]
+        legs = (spot[place], volatility[place], self.strike, days, self.quantity, self.call)
+        return self._values(*legs, self._term).sum(3)
+
+    def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
+        """The same from the legs that there are, which reads their number back from the device."""
+        legs = self.quantity.view(-1).nonzero().squeeze(1)
+        position = torch.div(legs, MAX_LEGS, rounding_mode="floor")
+        account = torch.div(position, self.open.shape[1], rounding_mode="floor")
+        values = self._values(
+            spot.index_select(0, account),
+            volatility.index_select(0, account),
+            self.strike.view(-1).index_select(0, legs),
+            self.days.view(-1).index_select(0, position),
+            self.quantity.view(-1).index_select(0, legs),
+            self.call.view(-1).index_select(0, legs),
+            self._term.of(account) if self._term else None,
+        )
+        sums = values.new_zeros(len(values), self.open.numel()).index_add_(1, position, values)
+        return sums.view(len(values), *self.open.shape)
+
+    def _values(
+        self,
+        spot: Tensor,
+        volatility: Tensor,
+        strike: Tensor,
+        days: Tensor,
+        quantity: Tensor,
+        call: Tensor,
+        term: Term | None,
+    ) -> Tensor:
+        """(8, ...) of each leg: dollars of worth, of its amount and of closing it, and the five greeks."""
         config = self._config
-        price_over_strike = spot[:, None, None] / self.strike
-        base = volatility[:, None, None]
-        if self._term:
-            base = self._term.quoted(base, self.days[:, :, None])
+        price_over_strike = spot / strike
+        base = term.quoted(volatility, days) if term else volatility
         sigma = skewed(base, price_over_strike, config.skew)
-        sheet = black_scholes(spot[:, None, None], self.strike, self.days[:, :, None], sigma, config.interest)
-        price = torch.where(self.call, sheet.call, sheet.put)
-        size = MULTIPLIER * self.quantity
-        contracts = self.quantity.abs()
-        worth = size * price
-        spread = half_spread(config, price_over_strike)
-        self.worth.copy_(worth.sum(2))
-        self.gross.copy_(worth.abs().sum(2))
-        self.exit_cost.copy_((worth.abs() * spread + config.commission * contracts).sum(2))
-        self.margin.copy_(self.naked * self._naked_margin(spot, price[:, :, 0]) + self.wing)
-        delta = torch.where(self.call, sheet.call_delta, sheet.call_delta - 1.0)
-        theta = torch.where(self.call, sheet.call_theta, sheet.put_theta)
-        rho = torch.where(self.call, sheet.call_rho, sheet.put_rho)
-        alive = size * (self.days > 0)[:, :, None]
-        greeks = (delta, sheet.gamma, theta, sheet.vega, rho)
-        self.greeks.copy_(torch.stack([(alive * greek).sum((1, 2)) for greek in greeks], dim=1))
+        sheet = black_scholes(spot, strike, days, sigma, config.interest)
+        size = MULTIPLIER * quantity
+        worth = size * torch.where(call, sheet.call, sheet.put)
+        gross = worth.abs()
+        exit_cost = gross * half_spread(config, price_over_strike) + config.commission * quantity.abs()
+        alive = size * (days > 0)
+        greeks = (
+            torch.where(call, sheet.call_delta, sheet.call_delta - 1.0),
+            sheet.gamma,
+            torch.where(call, sheet.call_theta, sheet.put_theta),
+            sheet.vega,
+            torch.where(call, sheet.call_rho, sheet.put_rho),
+        )
+        return torch.stack((worth, gross, exit_cost, *(alive * greek for greek in greeks)))
 
-    def _naked_margin(self, spot: Tensor, price: Tensor) -> Tensor:
-        """(E, P) dollars that one contract sold uncovered, the first leg, ties up."""
-        strike = self.strike[:, :, 0]
-        above = spot[:, None] - strike
-        out_of_the_money = torch.where(self.call[:, :, 0], -above, above).clamp(min=0.0)
-        return naked_margin(self._config, spot[:, None], out_of_the_money, price)
+    def _out_of_the_money(self, spot: Tensor) -> Tensor:
+        """(E, P) dollars by which the first leg is out of the money."""
+        above = spot[:, None] - self.strike[:, :, 0]
+        return torch.where(self.call[:, :, 0], -above, above).clamp(min=0.0)
 
 
-def naked_margin(config: MarketConfig, spot: Tensor, out_of_the_money: Tensor, price: Tensor) -> Tensor:
-    """Dollars for one contract: its price, and `margin` of the underlying less what it is out of the money, or half."""
-    rest = torch.maximum(config.margin * spot - out_of_the_money, 0.5 * config.margin * spot)
-    return MULTIPLIER * (price + rest)
+def margin_beyond_price(config: MarketConfig, spot: Tensor, out_of_the_money: Tensor) -> Tensor:
+    """Dollars that an uncovered contract ties up besides its own price.
+
+    `margin` of the underlying less what the option is out of the money, but no less than half of that part.
+    """
+    part = config.margin * spot
+    return MULTIPLIER * torch.maximum(part - out_of_the_money, 0.5 * part)
