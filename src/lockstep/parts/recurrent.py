@@ -103,13 +103,13 @@ class _Recurrence(torch.autograd.Function):
 
 def _activate(gates: Tensor, size: int) -> None:
     """Sigmoid of the first three gates and hyperbolic tangent of the last, in place."""
-    candidate = gates[:, 3 * size :]
-    # On a CPU a tangent takes three times as long as a sigmoid: tanh x = 2 sigmoid 2x - 1.
-    candidate.mul_(2.0)
-    gates.sigmoid_()
-    candidate.mul_(2.0).sub_(1.0)
+    gates[:, : 3 * size].sigmoid_()
+    _squash(gates[:, 3 * size :])
 
 
 def _squash(values: Tensor) -> Tensor:
     """Hyperbolic tangent in place."""
+    if values.device.type != "cpu":
+        return values.tanh_()
+    # There a tangent takes three times as long as a sigmoid: tanh x = 2 sigmoid 2x - 1.
     return values.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)

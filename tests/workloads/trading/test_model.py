@@ -81,6 +81,6 @@ def test_what_is_foretold_is_read_from_the_next_observation():
     observation = env.step(torch.zeros(3, dtype=torch.int64)).observation
     price, spread, volume = model.foretold(observation).unbind(-1)
     bars = env.market.bars
-    torch.testing.assert_close(price, 10 * (env.market.spot / before).log().float(), rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(spread, 10 * (bars[:, 1, -1] / bars[:, 2, -1]).log(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(price, 100 * (env.market.spot / before).log().float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(spread, 100 * (bars[:, 1, -1] / bars[:, 2, -1]).log(), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(volume, 0.5 * ((bars[:, 4, -1] + 1) / (bars[:, 4] + 1).mean(1)).log())

@@ -15,11 +15,13 @@ from lockstep.core.stopwatch import Stopwatch
 from lockstep.parts import distributions
 from lockstep.parts.mind import Mind
 from lockstep.parts.returns import generalised_advantages
-from lockstep.parts.rollout import EpisodeLedger, Rollout
+from lockstep.parts.rollout import EpisodeLedger, Episodes, Rollout
 from lockstep.parts.vector_env import Transition, VectorEnv
 
 # Picks actions in place of the policy (behaviour cloning).
 Teacher = Callable[[Any], Tensor]
+# What there is to report of some episodes besides what the environment says: numbers of some of them, by name.
+Describe = Callable[[Episodes], dict[str, Tensor]]
 
 
 class Collector:
@@ -40,6 +42,7 @@ class Collector:
         precision: Precision,
         accelerator: Accelerator,
         watch: Stopwatch,
+        describe: Describe | None = None,
     ) -> None:
         self.env = env
         self.index = index
@@ -49,6 +52,7 @@ class Collector:
         self._gamma, self._lambda = gamma, gae_lambda
         self._precision = precision
         self._watch = watch
+        self._describe = describe
         self._observation = env.reset().clone()
         device = self._observation.device
         self._mind = Mind(network, env.count, device)
@@ -79,7 +83,8 @@ class Collector:
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
-        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
+        told = episodes.info | (self._describe(episodes) if self._describe else {})
+        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in told.items()}
         return stats
 
     def _step(self, teacher: Teacher | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ppo.collector import Collector, Teacher
+from lockstep.algorithms.ppo.collector import Collector, Describe, Teacher
 from lockstep.algorithms.ppo.config import PPOConfig
 from lockstep.algorithms.ppo.losses import CloningLoss, Forecast, Minibatch, PPOLoss, Sequences, steps_of
 from lockstep.core import random
@@ -42,6 +42,8 @@ class PPOLearner:
         make_env: MakeEnv,
         *,
         name: str,
+        make_test: MakeEnv | None = None,
+        describe: Describe | None = None,
         teacher: Teacher | None = None,
         cloning_steps: int = 0,
         sequence_length: int = 1,
@@ -49,14 +51,18 @@ class PPOLearner:
         forecast: Forecast | None = None,
         precise_timing: bool = False,
     ) -> None:
-        """`critic_rate`: how many times as fast the weights learn whose names begin with "critic"."""
+        """`make_test`: environments for an evaluation, where those are others than for training.
+
+        `critic_rate`: how many times as fast the weights learn whose names begin with "critic".
+        """
         self.model = network.to(world.device)
         self.updates = 0
         self.steps = 0
         self.total_steps = config.total_timesteps
         self._config = config
         self._world = world
-        self._make_env = make_env
+        self._make_env, self._make_test = make_env, make_test or make_env
+        self._describe = describe
         self._name = name
         self._teacher, self._cloning_steps = teacher, cloning_steps
         self._precision = Precision(config.precision, world.device)
@@ -119,7 +125,7 @@ class PPOLearner:
         """Greedy episodes, shared out over lanes. Called by every rank."""
 
         def make_env(index: Tensor) -> VectorEnv:
-            return self._make_env(index, seed)
+            return self._make_test(index, seed)
 
         return evaluate(self._world, make_env, self.policy(), episodes, seed, self._name, self._accelerator.record)
 
@@ -248,6 +254,7 @@ class PPOLearner:
             precision=self._precision,
             accelerator=accelerator,
             watch=self._watch,
+            describe=self._describe,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:

@@ -70,9 +70,8 @@ class CLSTMPolicy(nn.Module):
         age, *blocks = memory
         sight = Sight(age, torch.ones_like(age).unsqueeze(0), self._window)
         features, after = self.encoder(observation), [sight.age]
-        for number, block in enumerate(self.blocks):
-            own = tuple(blocks[3 * number : 3 * number + 3])
-            features, remembered = block.step(features, own, sight)
+        for number, block in enumerate(self._blocks()):
+            features, remembered = block.step(features, tuple(blocks[3 * number : 3 * number + 3]), sight)
             after += remembered
         return *self._answer(features), tuple(after)
 
@@ -81,7 +80,7 @@ class CLSTMPolicy(nn.Module):
         age, *blocks = memory
         sight = Sight(age, keep, self._window)
         features, outputs = self.encoder(observation), []
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(self._blocks()):
             features = block(features, tuple(blocks[3 * number : 3 * number + 3]), keep, sight)
             outputs.append(features)
         answer = self._answer(features)
@@ -89,6 +88,9 @@ class CLSTMPolicy(nn.Module):
             return answer
         foretold = [tell(output) for tell, output in zip(self.forecasts, outputs, strict=True)]
         return *answer, torch.cat(foretold, dim=-1).float()
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
 
     def _answer(self, features: Tensor) -> tuple[Tensor, Tensor]:
         merged = self.merge(features)
@@ -110,8 +112,8 @@ def network(config: TradingConfig, observation_size: int, action_count: int) -> 
 
 
 def foretold(observation: Tensor) -> Tensor:
-    """What FORECASTS are to be of the day before: the day's log return, its range and its volume, (..., 3)."""
+    """What FORECASTS should have been the day before, (..., 3): log return and range in percent, and volume."""
     bars = observation[..., :100].unflatten(-1, (20, 5))
     day, before = bars[..., -1, :], bars[..., -2, :]
-    # Prices are seen relative to the last close, which makes the close before it the day's return with its sign turned.
-    return torch.stack((-before[..., 3], day[..., 1] - day[..., 2], day[..., 4]), dim=-1)
+    # Prices are seen as 10 x log(price / last close): the close before it is the day's return with its sign turned.
+    return torch.stack((-10.0 * before[..., 3], 10.0 * (day[..., 1] - day[..., 2]), day[..., 4]), dim=-1)
