@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.core.errors import UserError
 from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
@@ -150,6 +151,36 @@ def test_a_saved_state_goes_on_to_the_same_bits(market):
 
 def seen_now(env):
     return env.restart(torch.zeros(env.count, dtype=torch.bool))
+
+
+class Watch(TorchDispatchMode):
+    """Lists operations that a recorded step may not contain: those that wait for the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(word in str(func) for word in ("_local_scalar_dense", "nonzero", "masked_select", "aten.equal")):
+            self.waits.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_dense_step_never_waits_stays_in_its_tensors_and_equals_a_sparse_one(real):
+    config = MarketConfig(episode_length=25, data="given" if real else "")
+    given = history() if real else None
+    some, all_ = (TradingEnv(config, torch.arange(6), 4, CPU, history=given, sparse=sparse) for sparse in (True, False))
+    assert torch.equal(some.reset(), all_.reset())
+    places = {name: tensor.data_ptr() for name, tensor in all_._tensors().items()}
+    for step in range(60):
+        with Watch() as watch:
+            one = all_.step(actions(step, 6))
+        assert not watch.waits
+        two = some.step(actions(step, 6))
+        torch.testing.assert_close(one.observation, two.observation, atol=1e-5, rtol=0)
+        torch.testing.assert_close(one.reward, two.reward, atol=1e-6, rtol=0)
+    assert {name: tensor.data_ptr() for name, tensor in all_._tensors().items()} == places
 
 
 def test_a_state_of_other_accounts_is_refused():

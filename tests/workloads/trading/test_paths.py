@@ -14,7 +14,7 @@ DAILY = 0.25 / math.sqrt(365)
 
 def simulate(config, accounts=2000, days=120, seed=3):
     """(D, E) log returns, regimes and volatilities."""
-    paths, dice = Paths(config), Dice(seed, torch.arange(accounts))
+    paths, dice = Paths(config), Dice(seed, torch.arange(accounts), 16)
     clock = torch.zeros(accounts, dtype=torch.int64)
     regime = paths.first_regime(dice.next(clock))
     volatility = torch.full((accounts,), config.volatility, dtype=torch.float64)
@@ -34,7 +34,7 @@ def simulate(config, accounts=2000, days=120, seed=3):
 
 def test_numbers_drawn_ahead_are_those_drawn_day_by_day():
     index = torch.tensor([5, 17, 0])
-    ahead, single = Dice(9, index, ahead=16), Dice(9, index, ahead=1)
+    ahead, single = Dice(9, index, ahead=16), Dice(9, index)
     for day in range(40):
         clock = torch.full((3,), day)
         for wanted, found in zip(vars(single.next(clock)).values(), vars(ahead.next(clock)).values(), strict=True):

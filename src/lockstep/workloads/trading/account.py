@@ -21,10 +21,17 @@ the value's daily change, its square, the square of its falls, the price's daily
 class Account:
     """The accounts' books; the state stays in the same tensors for good."""
 
-    def __init__(self, config: MarketConfig, count: int, device: torch.device, term: Term | None = None) -> None:
-        """`term`: how the options' volatility depends on the days to expiry."""
+    def __init__(
+        self,
+        config: MarketConfig,
+        count: int,
+        device: torch.device,
+        term: Term | None = None,
+        sparse: bool = False,
+    ) -> None:
+        """`term`: how the options' volatility depends on the days to expiry. `sparse`: see `Positions`."""
         self._config = config
-        self.positions = Positions(config, count, device, term)
+        self.positions = Positions(config, count, device, term, sparse)
         self.book = Book.on(device)
 
         def zeros(*shape: int) -> Tensor:

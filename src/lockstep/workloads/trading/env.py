@@ -17,6 +17,7 @@ from lockstep.workloads.trading.indicators import Indicators
 from lockstep.workloads.trading.market import Market, Records
 from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.observation import SIZES, observe
+from lockstep.workloads.trading.paths import DAYS_AHEAD, Dice
 from lockstep.workloads.trading.rewards import reward
 from lockstep.workloads.trading.statement import statement
 
@@ -34,11 +35,13 @@ class TradingEnv:
         history: History | None = None,
         historical: bool | None = None,
         split: Split = "train",
+        sparse: bool | None = None,
     ) -> None:
         """`index` (E,): each account's number over the whole run. Call `reset` or `load` before the first step.
 
         `history`: the data, where it is loaded already. `historical`: all accounts trade its prices, or none does;
-        None = as the lanes of the run say. `split`: the days of the data that are traded.
+        None = as the lanes of the run say. `split`: the days of the data that are traded. `sparse`: price only the legs
+        that there are and draw days ahead, which a recorded step cannot; the results are the same. Default: on the CPU.
         """
         self.config, self.seed, self.device = config, seed, device
         self.index = index.to(device, torch.int64)
@@ -54,9 +57,11 @@ class TradingEnv:
             if history is None:
                 raise UserError("historical accounts need prices; add --data")
             records = Records(history, split, config.episode_length, indicators, device)
-        self.market = Market(config, self.index, seed, device, replays, records, indicators)
+        sparse = device.type == "cpu" if sparse is None else sparse
+        dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
+        self.market = Market(config, self.index, seed, device, replays, records, indicators, dice)
         term = self.market.term
-        self.account = Account(config, self.count, device, term)
+        self.account = Account(config, self.count, device, term, sparse)
         self.chain = Chain(config, self.count, device, term, self.market.constant_volatility)
         self.limit = torch.full_like(self.index, config.episode_length)
         """(E,) steps of an episode; fewer than asked for where the data has not as many days."""

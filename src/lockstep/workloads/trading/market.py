@@ -70,6 +70,7 @@ class Market:
         historical: Tensor,
         records: Records | None,
         indicators: Indicators,
+        dice: Dice,
     ) -> None:
         """`historical` (E,) bool: which accounts trade the records, whose absence means none."""
         assert records is not None or not bool(historical.any())
@@ -79,7 +80,7 @@ class Market:
         self._simulates = not bool(historical.all())
         self._replays = bool(historical.any())
         self.constant_volatility = self.paths.constant_volatility and not self._replays
-        self.dice = Dice(seed, index)
+        self.dice = dice
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
         self.term = self.paths.term(~self.historical)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)

@@ -25,7 +25,8 @@ _JUMPS_PER_DAY = 1 / 30
 _JUMP_MEAN, _JUMP_DEVIATION = -0.08, 0.16  # In units of the yearly volatility: 39 % of a year's variance.
 _REVERSION, _VOLATILITY_NOISE, _LEVERAGE = 0.05, 0.08, -0.7  # Per day, of the logarithm of the volatility.
 _TYPICAL_VOLUME = 1e6
-_DAYS_AHEAD = 16
+DAYS_AHEAD = 16
+"""How many days are drawn at once where that may be."""
 
 
 @dataclass
@@ -78,14 +79,13 @@ class Day:
 class Dice:
     """Every account's random numbers by day."""
 
-    def __init__(self, seed: int, index: Tensor, ahead: int | None = None) -> None:
-        """`index` (E,): each account's number over the whole run. `ahead`: days drawn at once, the results being equal.
+    def __init__(self, seed: int, index: Tensor, ahead: int = 1) -> None:
+        """`index` (E,): each account's number over the whole run. `ahead`: days drawn at once, which changes no number.
 
-        Many at once cost far less on a CPU, which is the default there; a recorded step needs one at a time.
+        Many at once cost far less on a CPU; a recorded step needs one at a time.
         """
-        self._seed, self._index = seed, index
-        self._ahead = ahead or (_DAYS_AHEAD if index.device.type == "cpu" else 1)
-        self._days = torch.arange(self._ahead, device=index.device)[:, None]
+        self._seed, self._index, self._ahead = seed, index, ahead
+        self._days = torch.arange(ahead, device=index.device)[:, None]
         self._draws = torch.arange(2, device=index.device).view(2, 1, 1)
         self.forget()
 

@@ -40,11 +40,10 @@ class Positions:
         count: int,
         device: torch.device,
         term: Term | None = None,
-        sparse: bool | None = None,
+        sparse: bool = False,
     ) -> None:
-        """`sparse`: price only the legs that there are, with the same results; default: on the CPU."""
-        self._config, self._term = config, term
-        self._sparse = device.type == "cpu" if sparse is None else sparse
+        """`sparse`: price only the legs that there are, with the same results; it waits for the device."""
+        self._config, self._term, self._sparse = config, term, sparse
         places = config.max_positions
 
         def zeros(*shape: int) -> Tensor:
