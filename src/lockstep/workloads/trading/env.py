@@ -13,7 +13,6 @@ from lockstep.workloads.trading.account import Account
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.chain import Chain
 from lockstep.workloads.trading.history import History, Split, load_history
-from lockstep.workloads.trading.indicators import Indicators
 from lockstep.workloads.trading.market import Market, Records
 from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.observation import SIZES, observe
@@ -51,15 +50,14 @@ class TradingEnv:
         self.action_count = len(ACTIONS)
         self.observation_shape = (sum(SIZES.values()) + len(self.symbols),)
         replays = self._replays(historical)
-        indicators = Indicators(device)
         records = None
         if bool(replays.any()):
             if history is None:
                 raise UserError("historical accounts need prices; add --data")
-            records = Records(history, split, config.episode_length, indicators, device)
+            records = Records(history, split, config.episode_length, device)
         sparse = device.type == "cpu" if sparse is None else sparse
         dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
-        self.market = Market(config, self.index, seed, device, replays, records, indicators, dice)
+        self.market = Market(config, self.index, seed, device, replays, records, dice)
         term = self.market.term
         self.account = Account(config, self.count, device, term, sparse)
         self.chain = Chain(config, self.count, device, term, self.market.constant_volatility)

@@ -1,7 +1,8 @@
-"""Technical indicators of daily bars: running averages kept per account, the rest from the last 20 bars. E: accounts.
+"""Technical indicators of the last 20 bars, and of nothing before them. E: accounts.
 
-Bars are (E, 5, 20): open, high, low, close, volume, the oldest first. Averages follow the usual definitions: MACD
-12/26/9 by exponential averages, RSI and ADX by Wilder's (1/14), CCI and Bollinger bands over 20 bars, %K over 14.
+Bars are (E, 5, 20): open, high, low, close, volume, the oldest first. Averages follow the usual recursions, started at
+the oldest bar: MACD 12/26/9 by exponential averages, RSI and ADX by Wilder's (1/14); CCI and Bollinger bands are over
+all 20 bars, %K over 14. So an observation tells what its bars tell: to know more one has to remember.
 """
 
 import torch
@@ -49,91 +50,91 @@ SCALES = {
     "stochastic_k": 2.0,
 }
 """What each is multiplied by before that; 1 where not named."""
-_FAST, _SLOW, _GAIN, _LOSS, _RANGE, _UP, _DOWN, _SIGNAL, _ADX = range(9)
-AVERAGES = 9
-PRICE_AVERAGES = 8
-"""The first so many averages are in the unit of the price, and change with it."""
-_WEIGHTS = (2 / 13, 2 / 27, 1 / 14, 1 / 14, 1 / 14, 1 / 14, 1 / 14)
 _LAGS = (1, 5, 10, 19)
 _TINY = 1e-9
 
 
+def smoothing(weight: float, count: int) -> Tensor:
+    """(N, N) row t: how much each of the values 0..t counts in their exponential average after value t."""
+    rows = torch.zeros(count, count, dtype=torch.float64)
+    rows[0, 0] = 1.0
+    for t in range(1, count):
+        rows[t] = (1.0 - weight) * rows[t - 1]
+        rows[t, t] += weight
+    return rows
+
+
 class Indicators:
-    """How running averages go on, and what they and the bars read as."""
+    """What the bars read as."""
 
     def __init__(self, device: torch.device) -> None:
-        self._weights = torch.tensor(_WEIGHTS, device=device)
+        def constant(values: Tensor) -> Tensor:
+            return values.float().to(device)
+
+        macd = smoothing(2 / 13, BARS) - smoothing(2 / 27, BARS)
+        self._macd = constant(torch.stack((macd[-1], smoothing(2 / 10, BARS)[-1] @ macd)))
+        wilder = smoothing(1 / 14, BARS - 1)
+        self._wilder, self._wilder_series = constant(wilder[-1]), constant(wilder.t())
         self._places = BARS - 1 - torch.tensor(_LAGS, device=device)
         self._scales = torch.tensor([SCALES.get(name, 1.0) for name in NAMES], device=device)
         self._bounded = torch.tensor([name in BOUNDED for name in NAMES], device=device)
         self._middles = torch.tensor([float(name in CENTRED) for name in NAMES], device=device)
 
-    def begin(self, bars: Tensor) -> Tensor:
-        """(E, 9) averages as they are when the last of these bars is the first that was seen."""
-        averages = bars.new_zeros(len(bars), AVERAGES)
-        averages[:, : _SLOW + 1] = bars[:, CLOSE, -1:]
-        return averages
-
-    def follow(self, averages: Tensor, bars: Tensor) -> Tensor:
-        """(E, 9) the averages after the last of these bars."""
-        _, high, low, close, _ = bars[:, :, -1].unbind(1)
-        _, high_before, low_before, close_before, _ = bars[:, :, -2].unbind(1)
-        change = close - close_before
-        up, down = high - high_before, low_before - low
-        today = (
-            close,
-            close,
-            change.clamp(min=0.0),
-            (-change).clamp(min=0.0),
-            torch.maximum(high, close_before) - torch.minimum(low, close_before),
-            torch.where(up > down, up, 0.0).clamp(min=0.0),
-            torch.where(down > up, down, 0.0).clamp(min=0.0),
-        )
-        smooth = torch.lerp(averages[:, :_SIGNAL], torch.stack(today, dim=1), self._weights)
-        macd = smooth[:, _FAST] - smooth[:, _SLOW]
-        signal = torch.lerp(averages[:, _SIGNAL], macd, 2 / 10)
-        plus, minus = smooth[:, _UP], smooth[:, _DOWN]
-        adx = torch.lerp(averages[:, _ADX], (plus - minus).abs() / (plus + minus + _TINY), 1 / 14)
-        return torch.cat((smooth, signal[:, None], adx[:, None]), dim=1)
-
-    def read(
-        self, averages: Tensor, bars: Tensor, logs: Tensor, volatility: Tensor, days_per_year: Tensor | float
-    ) -> Tensor:
+    def read(self, bars: Tensor, logs: Tensor, volatility: Tensor, days_per_year: Tensor | float) -> Tensor:
         """(E, 20) the indicators, each about -1 to 1.
 
         logs (E, 20): logarithms of the closes, in any unit; volatility (E,): what options are quoted with.
         """
-        close = bars[:, CLOSE, -1]
-        fast, slow, gain, loss, true_range, up, down, signal, adx = averages.unbind(1)
-        macd = (fast - slow) / close
-        signal = signal / close
-        typical = bars[:, HIGH : CLOSE + 1].mean(1)
-        from_mean = typical - typical.mean(1, keepdim=True)
-        cci = from_mean[:, -1] / (0.015 * from_mean.abs().mean(1) + _TINY)
-        middle = bars[:, CLOSE].mean(1)
-        deviation = (bars[:, CLOSE] - middle[:, None]).square().mean(1).sqrt()
+        bars = torch.cat((bars[:, :VOLUME] / bars[:, CLOSE, -1, None, None], bars[:, VOLUME:]), dim=1)
+        _, high, low, close, volume = bars.unbind(1)
+        middle = close.mean(1)
+        deviation = (close - middle[:, None]).square().mean(1).sqrt()
+        # Taken from the last close, because the weights of MACD add up to nothing and the level would only cost digits.
+        macd, signal = ((close - 1.0)[:, None] * self._macd).sum(2).unbind(1)
         gone = logs[:, -1:] - logs.index_select(1, self._places)
         realised = torch.diff(logs, dim=1).square().mean(1).mul(days_per_year).sqrt()
-        highest, lowest = bars[:, HIGH, -14:].amax(1), bars[:, LOW, -14:].amin(1)
-        volume = bars[:, VOLUME]
+        highest, lowest = high[:, -14:].amax(1), low[:, -14:].amin(1)
+        plus, minus, adx, true_range = self._directions(high, low, close)
         columns = (
             macd,
             signal,
             macd - signal,
-            gain / (gain + loss + _TINY),
-            cci,
+            self._strength(close),
+            self._commodity_channel(high, low, close),
             adx,
-            up / (true_range + _TINY),
-            down / (true_range + _TINY),
-            (close - middle) / (2.0 * deviation + _TINY),
+            plus / (true_range + _TINY),
+            minus / (true_range + _TINY),
+            (1.0 - middle) / (2.0 * deviation + _TINY),
             4.0 * deviation / middle,
             torch.log((volume[:, -1] + 1.0) / (volume.mean(1) + 1.0)),
             *gone.unbind(1),
             realised,
-            true_range / close,
-            (close - lowest) / (highest - lowest + _TINY),
+            true_range,
+            (1.0 - lowest) / (highest - lowest + _TINY),
             volatility,
             volatility - realised,
         )
         scaled = torch.stack(columns, dim=1) * self._scales
         return torch.where(self._bounded, scaled - self._middles, torch.tanh(scaled))
+
+    def _strength(self, close: Tensor) -> Tensor:
+        """(E,) RSI / 100: gains as a part of all moves."""
+        change = torch.diff(close, dim=1) * self._wilder
+        moved = change.abs().sum(1)
+        return 0.5 * (moved + change.sum(1)) / (moved + _TINY)
+
+    def _commodity_channel(self, high: Tensor, low: Tensor, close: Tensor) -> Tensor:
+        """(E,) CCI."""
+        typical = (high + low + close) / 3.0
+        from_mean = typical - typical.mean(1, keepdim=True)
+        return from_mean[:, -1] / (0.015 * from_mean.abs().mean(1) + _TINY)
+
+    def _directions(self, high: Tensor, low: Tensor, close: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(E,) each: directional movement up and down, ADX / 100, and the true range."""
+        up, down = torch.diff(high, dim=1), -torch.diff(low, dim=1)
+        moves = torch.stack((torch.where(up > down, up, 0.0), torch.where(down > up, down, 0.0))).clamp_(min=0.0)
+        plus, minus = torch.matmul(moves, self._wilder_series).unbind()
+        index = (plus - minus).abs() / (plus + minus + _TINY)
+        before = close[:, :-1]
+        ranges = torch.maximum(high[:, 1:], before) - torch.minimum(low[:, 1:], before)
+        return plus[:, -1], minus[:, -1], (index * self._wilder).sum(1), (ranges * self._wilder).sum(1)

@@ -9,21 +9,18 @@ from torch import Tensor
 
 from lockstep.core import random
 from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
-from lockstep.workloads.trading.indicators import AVERAGES, BARS, CLOSE, PRICE_AVERAGES, VOLUME, Indicators
+from lockstep.workloads.trading.indicators import BARS, CLOSE, VOLUME, Indicators
 from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.paths import Dice, Paths
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
 
 START_PRICE = 100.0
-_WARM_UP = 100
 
 
 class Records:
-    """The bars of the data on the device, with the averages that belong to each."""
+    """The bars of the data on the device."""
 
-    def __init__(
-        self, history: History, split: Split, episode_length: int, indicators: Indicators, device: torch.device
-    ) -> None:
+    def __init__(self, history: History, split: Split, episode_length: int, device: torch.device) -> None:
         starts, self.episode_length = history.starts(split, episode_length)
         self.starts = torch.from_numpy(starts).to(device)
         """(N,) bars at which an episode may start."""
@@ -34,28 +31,10 @@ class Records:
         self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
         """(R,) calendar days since the bar before."""
         self.bars = bars.float().to(device)
-        self.averages = _averages(history, indicators, device)
 
     def window(self, row: Tensor) -> Tensor:
         """(E, 5, 20) the bars up to and with each row."""
         return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
-
-
-def _averages(history: History, indicators: Indicators, device: torch.device) -> Tensor:
-    """(R, 9) the running averages after each bar, all symbols followed side by side from their first bar."""
-    symbol, bars = torch.from_numpy(history.symbol), torch.from_numpy(history.bars).float()
-    counts = torch.bincount(symbol)
-    first = counts.cumsum(0) - counts
-    kept = torch.zeros(len(bars), AVERAGES)
-    host = Indicators(torch.device("cpu"))
-    averages = host.begin(bars[first][:, :, None])
-    kept[first] = averages
-    for age in range(1, int(counts.max())):
-        lasting = counts > age
-        row = first[lasting] + age
-        averages = host.follow(kept[row - 1], torch.stack((bars[row - 1], bars[row]), dim=2))
-        kept[row] = averages
-    return kept.to(device)
 
 
 class Market:
@@ -69,13 +48,12 @@ class Market:
         device: torch.device,
         historical: Tensor,
         records: Records | None,
-        indicators: Indicators,
         dice: Dice,
     ) -> None:
         """`historical` (E,) bool: which accounts trade the records, whose absence means none."""
         assert records is not None or not bool(historical.any())
         self._index, self._seed = index, seed
-        self.paths, self._records, self._indicators = Paths(config), records, indicators
+        self.paths, self._records, self._indicators = Paths(config), records, Indicators(device)
         self.historical = historical.to(device)
         self._simulates = not bool(historical.all())
         self._replays = bool(historical.any())
@@ -101,12 +79,10 @@ class Market:
         """(E,) calendar days that the last bar took."""
         self.bars = zeros(5, BARS, dtype=torch.float32)
         """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
-        self.averages = zeros(AVERAGES, dtype=torch.float32)
-        """(E, 9) the indicators' running averages."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to go on."""
-        names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars", "averages")
+        names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars")
         return {name: getattr(self, name) for name in names}
 
     def begin(self) -> None:
@@ -118,8 +94,7 @@ class Market:
         self.regime.copy_(self.paths.first_regime(self.dice.next(self.clock)))
         self.bars.fill_(START_PRICE)
         self.bars[:, VOLUME] = 1.0
-        self.averages.copy_(self._indicators.begin(self.bars))
-        for _ in range(_WARM_UP):
+        for _ in range(BARS):
             self.advance()
 
     def advance(self) -> None:
@@ -141,7 +116,6 @@ class Market:
         self.spot.copy_(prices[:, CLOSE])
         bar = torch.cat((prices, day.volume[:, None]), dim=1).float()
         self.bars.copy_(torch.cat((self.bars[:, :, 1:], bar[:, :, None]), dim=2))
-        self.averages.copy_(self._indicators.follow(self.averages, self.bars))
         self.volatility.copy_(day.volatility)
         self.regime.copy_(day.regime)
 
@@ -150,9 +124,7 @@ class Market:
         if self._simulates:
             unit = torch.where(ended, START_PRICE / self.spot, 1.0)
             self.spot.mul_(unit)
-            unit = unit.float()
-            self.bars[:, :VOLUME].mul_(unit[:, None, None])
-            self.averages[:, :PRICE_AVERAGES].mul_(unit[:, None])
+            self.bars[:, :VOLUME].mul_(unit.float()[:, None, None])
         if self._replays:
             self._replay(ended)
         self.first_spot.copy_(torch.where(ended, self.spot, self.first_spot))
@@ -163,12 +135,8 @@ class Market:
         word = random.words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
         start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
         self.row.copy_(torch.where(ended & self.historical, start, self.row))
-        for tensor, column in (
-            (self.spot, records.close),
-            (self.volatility, records.volatility),
-            (self.averages, records.averages),
-        ):
-            self._take(tensor, column)
+        self._take(self.spot, records.close)
+        self._take(self.volatility, records.volatility)
         bars = records.window(self.row.clamp(min=BARS - 1))
         self.bars.copy_(torch.where(self.historical[:, None, None], bars, self.bars) if self._simulates else bars)
         self.regime.masked_fill_(self.historical, 0.0)
@@ -176,10 +144,7 @@ class Market:
     def _take(self, tensor: Tensor, column: Tensor) -> None:
         """Copy what the data says at each replaying account's row."""
         found = column.index_select(0, self.row)
-        if self._simulates:
-            mask = self.historical.view(-1, *(1,) * (tensor.dim() - 1))
-            found = torch.where(mask, found, tensor)
-        tensor.copy_(found)
+        tensor.copy_(torch.where(self.historical, found, tensor) if self._simulates else found)
 
     def symbol(self) -> Tensor:
         """(E,) the number of each replaying account's symbol; whoever simulates has none, and reads 0."""
@@ -187,5 +152,5 @@ class Market:
         return self._records.symbol.index_select(0, self.row)
 
     def indicators(self, logs: Tensor) -> Tensor:
-        """(E, 20) what the bars and averages read as; logs (E, 20): logarithms of the closes."""
-        return self._indicators.read(self.averages, self.bars, logs, self.volatility.float(), self.days_per_year)
+        """(E, 20) what the bars read as; logs (E, 20): logarithms of the closes."""
+        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year)

@@ -1,7 +1,7 @@
 """What an account sees: the guide's parts side by side in one flat vector, each number about -1 to 1. E: accounts.
 
-Nothing in it tells the level of the price or how it was reached before the last 20 bars, except the slow averages of
-the indicators; whoever wants to know more has to remember.
+Nothing in it tells the level of the price, or anything of it before the last 20 bars: whoever wants to know more has
+to remember.
 """
 
 import torch
