@@ -35,7 +35,7 @@ def test_every_trade_has_its_line_and_idle_days_none():
     assert [(trade[0], trade[2]) for trade in trades] == [
         ("1", "buy_call"),
         ("3", "buy_call"),
-        ("4", ACTIONS[CLOSE_ALL]),
+        ("4", "close_all_positions"),
     ]
     assert trades[-1][-2] == "0"
     # What the account has gained is what was realised, since nothing is open.
