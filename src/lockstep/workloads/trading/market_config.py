@@ -55,7 +55,7 @@ class MarketConfig(RunConfig):
     """Yearly growth of simulated prices, before what a regime adds."""
     regime_drift: Annotated[float, Range(at_least=0, at_most=3)] = 0.2
     """What a regime adds to or takes from each day's log price, in daily standard deviations."""
-    regime_length: Annotated[float, Range(at_least=1, at_most=1e9)] = 500.0
+    regime_length: Annotated[float, Range(at_least=1, at_most=1e9)] = 800.0
     """Days that a regime lasts on average."""
     interest: Annotated[float, Range(at_least=-0.5, at_most=1)] = 0.05
     """Yearly rate that options are priced with; cash earns nothing."""
