@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,26 +17,30 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        factors: Mapping[str, float] | None = None,
     ) -> None:
+        """`factors`: how many times the learning rate some parameters have; 1 for the others."""
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
-        # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-        self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
+        groups: dict[float, dict[str, Any]] = {}
+        for name, parameter in parameters.items():
+            factor = (factors or {}).get(name, 1.0)
+            # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
+            rate = torch.zeros((), device=device) if on_gpu else 0.0
+            groups.setdefault(factor, {"params": [], "lr": rate, "factor": factor})["params"].append(parameter)
         self._fused = device.type != "mps"
-        self._adam = torch.optim.Adam(
-            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=self._fused, capturable=on_gpu
-        )
+        self._adam = torch.optim.Adam(list(groups.values()), eps=eps, betas=betas, fused=self._fused, capturable=on_gpu)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next steps."""
         for group in self._adam.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * group["factor"])
             else:
-                group["lr"] = rate
+                group["lr"] = rate * group["factor"]
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""

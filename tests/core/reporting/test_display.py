@@ -1,10 +1,21 @@
-from lockstep.core.reporting.display import PlainLines
+from lockstep.core.reporting.display import Narrated, PlainLines
 
 
-def test_a_line_tells_where_the_run_is_and_what_the_learner_has_to_say(capsys):
-    lines = PlainLines(1000, lambda step, metrics: [f"game {step // 10}", f"  loss {metrics['train/loss']:.1f}"])
+def narrate(step, metrics):
+    return [f"game {step // 10}", f"  loss {metrics['train/loss']:.1f}"]
+
+
+def test_a_line_tells_where_the_run_is_and_before_it_comes_what_the_workload_has_to_say(capsys):
+    lines = Narrated(PlainLines(1000), narrate, past=[])
     lines.progress(500, {"time/global_fps": 1234.4, "train/loss": 0.25})
-    assert capsys.readouterr().out == "step 500/1,000  1,234 steps/s  loss 0.2500\ngame 50\n  loss 0.2\n"
+    assert capsys.readouterr().out == "game 50\n  loss 0.2\nstep 500/1,000  1,234 steps/s  loss 0.2500\n"
+
+
+def test_a_narrator_first_hears_what_was_logged_before_and_says_nothing_of_it(capsys):
+    heard = []
+    Narrated(PlainLines(1000), lambda step, _: [str(heard.append(step))], past=[{"step": 10}, {"step": 20}])
+    assert heard == [10, 20]
+    assert capsys.readouterr().out == ""
 
 
 def test_what_follows_at_once_is_held_back_and_the_last_of_it_shown_at_the_end(capsys):

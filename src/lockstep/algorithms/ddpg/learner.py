@@ -16,7 +16,6 @@ from lockstep.core.errors import RunFailed
 from lockstep.core.graphs import Accelerator
 from lockstep.core.learner import Evaluation
 from lockstep.core.precision import Precision
-from lockstep.core.reporting.display import Describe
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.core.storage.checkpoint import Snapshot
@@ -46,13 +45,12 @@ class DDPGLearner:
         past: PastSelves | None = None,
         past_every: int = 0,
         first_weights: Callable[[], Mapping[str, Tensor]] | None = None,
-        describe: Describe | None = None,
         precise_timing: bool = False,
     ) -> None:
         """`make_test`: environments for an evaluation, with one reward for all agents.
 
         `past` is given the actor as it is after every `past_every` gradient updates; `first_weights` are read when a
-        run makes its first step; `describe` puts a log point in words.
+        run makes its first step.
         """
         vectors = vectors_of(config, action_count)
         self.model = DDPGModel(actor, critic, vectors).to(world.device)
@@ -64,7 +62,6 @@ class DDPGLearner:
         self._make_test = make_test
         self._past, self._past_every = past, past_every
         self._first_weights = first_weights
-        self.describe = describe
         self._precision = Precision(config.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
         self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from rich.console import Console
@@ -10,9 +10,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _SECONDS_BETWEEN_LINES = 2.0
-
-Describe = Callable[[int, Mapping[str, float]], list[str]]
-"""What a learner has to say, in lines of its own, about a step and the metrics of its log point."""
+Narrator = Callable[[int, Mapping[str, float]], list[str]]
+"""What a workload has to say at a log point, in lines of its own: the step and the metrics in, lines out."""
 
 
 class Display(Protocol):
@@ -44,8 +43,8 @@ class Silent:
 class PlainLines:
     """For logs and pipes: a line every few seconds, and the last one always."""
 
-    def __init__(self, total_steps: int, describe: Describe | None = None) -> None:
-        self._total, self._describe = total_steps, describe or _nothing_more
+    def __init__(self, total_steps: int) -> None:
+        self._total = total_steps
         self._shown = 0.0
         self._pending = ""
 
@@ -55,8 +54,7 @@ class PlainLines:
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print if the last line is a while ago."""
-        lines = [f"step {step:,}/{self._total:,}  {headline(metrics)}", *self._describe(step, metrics)]
-        self._pending = "\n".join(lines)
+        self._pending = f"step {step:,}/{self._total:,}  {headline(metrics)}"
         if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._flush()
 
@@ -71,10 +69,9 @@ class PlainLines:
 
 
 class LiveBar:
-    """For terminals: one bar that moves, and above it every few seconds what a learner has to say."""
+    """For terminals: one bar that moves."""
 
-    def __init__(self, total_steps: int, describe: Describe | None = None) -> None:
-        self._describe, self._shown = describe or _nothing_more, 0.0
+    def __init__(self, total_steps: int) -> None:
         self._console = Console()
         self._bar = Progress(
             TextColumn("[bold]training"),
@@ -96,17 +93,33 @@ class LiveBar:
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
         self._bar.update(self._task, completed=step, headline=headline(metrics))
-        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES and (lines := self._describe(step, metrics)):
-            self.say("\n".join(lines))
-            self._shown = time.monotonic()
 
     def close(self) -> None:
         """Leave the last state of the bar on the screen."""
         self._live.stop()
 
 
-def _nothing_more(step: int, metrics: Mapping[str, float]) -> list[str]:
-    return []
+class Narrated:
+    """A display with the lines of a narrator, who first hears what was logged before a resume."""
+
+    def __init__(self, display: Display, narrate: Narrator, past: Iterable[Mapping[str, float]]) -> None:
+        self._display, self._narrate = display, narrate
+        for metrics in past:
+            narrate(int(metrics["step"]), metrics)
+
+    def say(self, line: str) -> None:
+        """Hand on."""
+        self._display.say(line)
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell it in the workload's own lines too."""
+        for line in self._narrate(step, metrics):
+            self._display.say(line)
+        self._display.progress(step, metrics)
+
+    def close(self) -> None:
+        """Hand on."""
+        self._display.close()
 
 
 def headline(metrics: Mapping[str, float]) -> str:
@@ -129,9 +142,8 @@ _HEADLINE = (
 )
 
 
-def open_display(leads: bool, total_steps: int, describe: Describe | None = None) -> Display:
+def open_display(leads: bool, total_steps: int) -> Display:
     """The display for this rank and this output."""
     if not leads:
         return Silent()
-    kind = LiveBar if sys.stdout.isatty() else PlainLines
-    return kind(total_steps, describe)
+    return LiveBar(total_steps) if sys.stdout.isatty() else PlainLines(total_steps)

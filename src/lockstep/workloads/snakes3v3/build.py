@@ -16,7 +16,6 @@ from lockstep.parts.evaluation import evaluate
 from lockstep.workloads.snakes3v3.arena import ArenaResult, play_games
 from lockstep.workloads.snakes3v3.competition import export_submission
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
-from lockstep.workloads.snakes3v3.console import guide_lines
 from lockstep.workloads.snakes3v3.env import TeamEnv
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.model import networks, stored_weights, whole_model
@@ -66,7 +65,6 @@ def build_learner(config: SnakesConfig, world: World) -> DDPGLearner:
         past=past,
         past_every=config.self_play_every,
         first_weights=(lambda: stored_weights(config)) if config.load_model else None,
-        describe=lambda step, metrics: guide_lines(step // config.episode_length, metrics),
     )
 
 

@@ -122,6 +122,13 @@ def fit(config: SnakesConfig, explicit: Collection[str]) -> tuple[SnakesConfig, 
     return config, []
 
 
+def narrator(config: SnakesConfig, world: Any) -> Any:
+    """Make what tells the progress of a run in the guide's words."""
+    from lockstep.workloads.snakes3v3.console import guide_lines
+
+    return lambda step, metrics: guide_lines(step // config.episode_length, metrics)
+
+
 def evaluate_baseline(name: str, config: SnakesConfig, world: Any, episodes: int, seed: int) -> Any:
     """Evaluate one of BASELINES against the configuration's eval_opponent. Called by every rank."""
     from lockstep.workloads.snakes3v3.build import evaluate_baseline as evaluate
