@@ -24,7 +24,7 @@ class Transition:
     """(E,) numbers of the episode that ended, read where `terminated | truncated`."""
 
 
-class VectorEnv(Protocol):
+class BatchedEnv(Protocol):
     """E environments in one object, each known by its index over the whole run; `step` changes the state in place."""
 
     @property
@@ -35,18 +35,35 @@ class VectorEnv(Protocol):
     def observation_shape(self) -> tuple[int, ...]:
         """The shape of one environment's observation."""
 
-    @property
-    def action_count(self) -> int:
-        """How many discrete actions there are."""
-
     def reset(self) -> Tensor:
         """Start every episode anew; returns the (E, ...) observation."""
 
     def step(self, action: Tensor) -> Transition:
-        """Advance every environment by one action (E,)."""
+        """Advance every environment by one action each."""
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on, each tensor with E as its first axis, so that lanes can be cut out of it."""
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
         """Take up a state from `state`; returns the (E, ...) observation to act on."""
+
+
+class VectorEnv(BatchedEnv, Protocol):
+    """Environments with a number of actions to choose from: (E,) int64."""
+
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions there are."""
+
+
+class ContinuousEnv(BatchedEnv, Protocol):
+    """Environments whose action is a vector: (E, action_dim) float32 from -1 to 1; observation (E, D) float32.
+
+    One that computes on the host answers with host tensors, whatever device its learner has. Where there are several
+    tasks, `task` (E,) int64 says which one each environment has, and the components of an action that a task does not
+    have are ignored.
+    """
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers in an action."""
