@@ -51,6 +51,10 @@ class BatchedEnv(Protocol):
 class VectorEnv(BatchedEnv, Protocol):
     """Environments with a number of actions to choose from: (E,) int64."""
 
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions there are."""
+
 
 class ContinuousEnv(BatchedEnv, Protocol):
     """Environments whose action is a vector: (E, action_dim) float32 from -1 to 1; observation (E, D) float32.
