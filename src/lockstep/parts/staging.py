@@ -1,0 +1,36 @@
+"""From the host to the device in one piece, without a wait. E: environments."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class Staging:
+    """Named numbers of E environments, sent together as float32; what arrives lies where it always does.
+
+    The host may send again as soon as the device is known to have passed the last send, as when an answer to it came.
+    """
+
+    def __init__(self, count: int, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
+        widths = {name: math.prod(shape) for name, shape in shapes.items()}
+        whole = (count, sum(widths.values()))
+        self._sent = torch.zeros(whole, pin_memory=device.type == "cuda")
+        self._arrived = torch.zeros(whole, device=device)
+        self._parts: dict[str, Tensor] = {}
+        self.views: dict[str, Tensor] = {}
+        """(E, ...) what was sent last, on the device."""
+        offset = 0
+        for name, shape in shapes.items():
+            part = slice(offset, offset + widths[name])
+            self._parts[name] = self._sent[:, part].unflatten(1, shape or (1,))
+            view = self._arrived[:, part].unflatten(1, shape or (1,))
+            self.views[name] = view if shape else view.squeeze(1)
+            offset += widths[name]
+
+    def send(self, **values: Tensor) -> None:
+        """Send (E, ...) host tensors, all of them."""
+        for name, part in self._parts.items():
+            part.copy_(values[name].view_as(part))
+        self._arrived.copy_(self._sent, non_blocking=True)
