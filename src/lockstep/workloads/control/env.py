@@ -1,6 +1,6 @@
 """Tasks as a batch of environments. E: environments, O: numbers in an observation, A: in an action."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,48 +10,68 @@ from torch import Tensor
 from lockstep.core import random
 from lockstep.parts.vector_env import Transition
 from lockstep.workloads.control import hosting, names
+from lockstep.workloads.control.crew import RemoteHost, crew
+from lockstep.workloads.control.ferry import Ferry
 from lockstep.workloads.control.hosting import Host, Sizes
 from lockstep.workloads.control.names import TaskFacts
-from lockstep.workloads.control.simulation import State
+
+_SHARED_STATE = 512
+"""Numbers kept of a simulation where there are several tasks: more than any of theirs has."""
 
 
 class TaskChoice(Protocol):
     """What of a configuration the environments depend on."""
 
-    task: str
-    """A task or a task set."""
-    episode_length: int
-    """Agent steps after which an episode is cut; 0 = the task's own."""
+    @property
+    def task(self) -> str:
+        """A task or a task set."""
+
+    @property
+    def episode_length(self) -> int:
+        """Agent steps after which an episode is cut; 0 = the task's own."""
+
+    @property
+    def env_workers(self) -> int:
+        """Processes that hold the environments of a rank; 0 = as many as the rank has threads, 1 = the rank itself."""
 
 
 def task_facts(config: TaskChoice) -> TaskFacts:
-    """What the tasks of a configuration look like; starts nothing."""
+    """What the tasks of a configuration look like; starts nothing. UserError where one of them cannot be made."""
+    names.check_installed(config.task)
     tasks = names.tasks_of(config.task)
     sizes = [_own_facts(task) for task in tasks]
     return TaskFacts(
         tasks,
-        tuple(size[0] for size in sizes),
-        tuple(size[1] for size in sizes),
-        tuple(config.episode_length or size[2] for size in sizes),
+        obs_dims=tuple(size[0] for size in sizes),
+        action_dims=tuple(size[1] for size in sizes),
+        episode_lengths=tuple(config.episode_length or size[2] for size in sizes),
+        episodic=any(names.gymnasium_id(task) for task in tasks),
     )
 
 
 def make_env(config: TaskChoice, index: Tensor, seed: int, device: torch.device) -> "ControlEnv":
-    """The environments with these numbers (E,) over the whole run."""
-    return ControlEnv(task_facts(config), index, seed, device)
+    """The environments with these numbers (E,) over the whole run; what they answer lies on the device."""
+    return ControlEnv(task_facts(config), index, seed, device, config.env_workers or torch.get_num_threads())
 
 
 def _own_facts(task: str) -> tuple[int, int, int]:
-    return (*names.SUITE[task], names.SUITE_LENGTH)
+    if task in names.SUITE:
+        return (*names.SUITE[task], names.SUITE_LENGTH)
+    if task in names.MT50:
+        return names.METAWORLD_FACTS
+    from lockstep.workloads.control.gymnasium_tasks import facts
+
+    return facts(task)
 
 
 class ControlEnv:
-    """A `VectorEnv` of tasks: observation (E, O) float32, action (E, A) from -1 to 1.
+    """A `ContinuousEnv` of tasks: observation (E, O) float32, action (E, A) from -1 to 1.
 
-    Where there are several tasks, environment number i plays task i modulo their number.
+    Where there are several tasks, environment number i has task i modulo their number.
     """
 
-    def __init__(self, facts: TaskFacts, index: Tensor, seed: int, device: torch.device) -> None:
+    def __init__(self, facts: TaskFacts, index: Tensor, seed: int, device: torch.device, workers: int = 1) -> None:
+        """`index` (E,): each environment's number over the whole run. `workers`: processes to hold them, if over 1."""
         self.facts, self.seed, self.device = facts, seed, device
         self.count = len(index)
         self.observation_shape = (facts.obs_dim,)
@@ -60,87 +80,99 @@ class ControlEnv:
         number = (self._index % len(facts.tasks)).tolist()
         self.task = torch.tensor(number, device=device)
         """(E,) the number of each environment's task."""
-        self._action_dims = [facts.action_dims[i] for i in number]
+        action_dims = [facts.action_dims[i] for i in number]
         columns = torch.arange(facts.action_dim)
-        self.action_mask = (columns < torch.tensor(self._action_dims)[:, None]).float().to(device)
+        self.action_mask = (columns < torch.tensor(action_dims)[:, None]).float().to(device)
         """(E, A) 1 where the task has such an action, else 0."""
+        self._number = np.array(number)
+        self._by_success = np.array([facts.tasks[i] in names.MT50 for i in number])
+        """(E,) whether a task's score is its success instead of its return."""
+        replayed = any(task not in names.SUITE for task in facts.tasks)
+        own = facts.episode_length * facts.action_dim if replayed else 0
+        # The same on all ranks, whichever tasks they have and however far their episodes have got.
+        self._state_size = max(own, _SHARED_STATE) if facts.multitask else own
         self._limits = np.array([facts.episode_lengths[i] for i in number])
-        self._host = Host([facts.tasks[i] for i in number], self._action_dims, Sizes(facts.obs_dim, facts.action_dim))
+        self._host = _host([facts.tasks[i] for i in number], action_dims, facts, workers)
         self._episode = np.full(self.count, -1)
         self._steps = np.zeros(self.count, np.int64)
         self._earned = np.zeros(self.count)
         self._observation = np.zeros((self.count, facts.obs_dim), np.float32)
+        self._coming = np.zeros(self.count, np.uint32)
+        """(E,) seeds of the episodes after the present ones."""
+        self._ferry = Ferry(device)
 
     def reset(self) -> Tensor:
         """Start the next episode everywhere; returns the (E, O) observation."""
-        self._episode += 1
-        self._steps[:] = 0
-        self._earned[:] = 0
+        self._begin(np.ones(self.count, np.bool_))
         self._observation = self._host.reset(self._seeds(self._episode))
-        return torch.from_numpy(self._observation).to(self.device, copy=True)
+        return self._ferry.carry(self._observation)
 
     def step(self, action: Tensor) -> Transition:
         """Advance every environment by one action (E, A)."""
         last = self._steps + 1 >= self._limits
-        actions = action.detach().to("cpu", torch.float32).numpy()
-        table = self._host.step(actions, self._seeds(self._episode + 1), last)
-        results = table[:, 2 * self.facts.obs_dim :]
-        self._observation = table[:, : self.facts.obs_dim]
+        table = self._host.step(action.detach().to("cpu", torch.float32).numpy(), self._coming, last)
+        width = self.facts.obs_dim
+        results = table[:, 2 * width :]
+        self._observation = table[:, :width]
         self._steps += 1
         self._earned += results[:, hosting.REWARD]
         info = self._info(results)
-        ended = (results[:, hosting.TERMINATED] + results[:, hosting.TRUNCATED]) > 0
-        self._episode[ended] += 1
-        self._steps[ended] = 0
-        self._earned[ended] = 0
-        return self._transition(torch.from_numpy(table).to(self.device), info)
+        ended = results[:, hosting.TERMINATED] + results[:, hosting.TRUNCATED] > 0
+        if ended.any():
+            self._begin(ended)
+        sent = self._ferry.carry(table)
+        return Transition(
+            observation=sent[:, :width],
+            reward=sent[:, 2 * width + hosting.REWARD],
+            terminated=sent[:, 2 * width + hosting.TERMINATED] > 0,
+            truncated=sent[:, 2 * width + hosting.TRUNCATED] > 0,
+            final_observation=sent[:, width : 2 * width],
+            info=info,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on, each tensor with E first."""
-        return {
-            "episode": torch.from_numpy(self._episode.copy()),
-            "steps": torch.from_numpy(self._steps.copy()),
-            "earned": torch.from_numpy(self._earned.copy()),
-            "observation": torch.from_numpy(self._observation.copy()),
-            "simulation": torch.from_numpy(_as_table(self._host.save())),
+        parts = {
+            "episode": self._episode,
+            "steps": self._steps,
+            "earned": self._earned,
+            "observation": self._observation,
+            "simulation": hosting.packed(self._host.save(), self._state_size),
         }
+        return {name: torch.from_numpy(value.copy()) for name, value in parts.items()}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
         """Take up a state from `state`; returns the observation to act on."""
         parts = {name: value.cpu().numpy().copy() for name, value in state.items()}
         self._episode, self._steps, self._earned = parts["episode"], parts["steps"], parts["earned"]
+        self._coming = self._seeds(self._episode + 1)
+        self._host.restore(self._seeds(self._episode), hosting.unpacked(parts["simulation"]))
         self._observation = parts["observation"]
-        self._host.restore(self._seeds(self._episode), _as_rows(parts["simulation"]))
-        return torch.from_numpy(self._observation).to(self.device, copy=True)
+        return self._ferry.carry(self._observation)
+
+    def _begin(self, where: NDArray[np.bool_]) -> None:
+        """Count the next episode of some environments."""
+        self._episode[where] += 1
+        self._steps[where] = 0
+        self._earned[where] = 0
+        self._coming = self._seeds(self._episode + 1)
 
     def _seeds(self, episode: NDArray[np.int64]) -> NDArray[np.uint32]:
         """(E,) each environment's seed for an episode: by its number over the whole run, whoever has it."""
         return random.words(self.seed, "episode", self._index, torch.from_numpy(episode))[0].numpy().astype(np.uint32)
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, Tensor]:
-        return {}
-
-    def _transition(self, table: Tensor, info: dict[str, Tensor]) -> Transition:
-        width = self.facts.obs_dim
-        results = table[:, 2 * width :]
-        return Transition(
-            observation=table[:, :width],
-            reward=results[:, hosting.REWARD],
-            terminated=results[:, hosting.TERMINATED] > 0,
-            truncated=results[:, hosting.TRUNCATED] > 0,
-            final_observation=table[:, width : 2 * width],
-            info=info,
-        )
+        """What there is to say about episodes besides their returns: (E,) each, on the host."""
+        if not self.facts.tells_more:
+            return {}
+        success = results[:, hosting.SUCCESS].astype(np.float64)
+        info = {"success": success}
+        if self.facts.multitask:
+            info |= {"score": np.where(self._by_success, 100 * success, self._earned / 10), "task": self._number}
+        return {name: torch.from_numpy(value.copy()).to(self.device) for name, value in info.items()}
 
 
-def _as_table(states: list[State]) -> Any:
-    """(E, 1 + S) states of different lengths, each behind its length, filled up with zeros."""
-    table = np.zeros((len(states), 1 + max(map(len, states))))
-    for row, state in zip(table, states, strict=True):
-        row[0] = len(state)
-        row[1 : 1 + len(state)] = state
-    return table
-
-
-def _as_rows(table: Any) -> list[State]:
-    return [row[1 : 1 + int(row[0])] for row in table]
+def _host(tasks: list[str], action_dims: list[int], facts: TaskFacts, workers: int) -> Host | RemoteHost:
+    """Where the environments are: in this process, or in several others."""
+    sizes, workers = Sizes(facts.obs_dim, facts.action_dim), min(workers, len(tasks))
+    return crew().host(workers, tasks, action_dims, sizes) if workers > 1 else Host(tasks, action_dims, sizes)

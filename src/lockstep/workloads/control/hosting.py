@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.workloads.control import names
 from lockstep.workloads.control.simulation import Floats, Simulation, State
 
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
@@ -17,15 +18,19 @@ REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
 RESULTS = 4
 
 
-def open_simulation(task: str) -> Simulation:
-    """The simulation of a task."""
-    from lockstep.workloads.control import names
-
+def open_simulation(task: str, pictures: bool = False) -> Simulation:
+    """The simulation of a task, able to `render` where pictures are wanted."""
     if task in names.SUITE:
         from lockstep.workloads.control.suite import SuiteSimulation
 
         return SuiteSimulation(task)
-    raise AssertionError(f"no such task: {task}")
+    if task in names.MT50:
+        from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation
+
+        return MetaWorldSimulation(task)
+    from lockstep.workloads.control.gymnasium_tasks import GymnasiumSimulation
+
+    return GymnasiumSimulation(task, pictures)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Host:
         table = np.zeros((len(self._simulations), self._sizes.row), np.float32)
         for i, simulation in enumerate(self._simulations):
             done = simulation.step(actions[i, : self._action_dims[i]])
-            truncated = not done.terminated and (bool(last[i]) or done.failed)
+            truncated = not done.terminated and (bool(last[i]) or done.truncated)
             row, results = table[i], table[i, 2 * width :]
             _fill(row[width:], done.observation)
             results[:] = done.reward, done.terminated, truncated, done.success
@@ -81,6 +86,20 @@ class Host:
         """Let each go on from a state of the episode with that seed."""
         for simulation, seed, state in zip(self._simulations, seeds, states, strict=True):
             simulation.restore(int(seed), state)
+
+
+def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:
+    """(N, 1 + longest) states of any lengths, each behind its length and filled up with zeros."""
+    table = np.zeros((len(states), 1 + max(at_least, *map(len, states))))
+    for row, state in zip(table, states, strict=True):
+        row[0] = len(state)
+        row[1 : 1 + len(state)] = state
+    return table
+
+
+def unpacked(table: NDArray[np.float64]) -> list[State]:
+    """The states that `packed` put together."""
+    return [row[1 : 1 + int(row[0])] for row in table]
 
 
 def _fill(row: Floats, values: Floats) -> None:

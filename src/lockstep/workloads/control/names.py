@@ -41,6 +41,11 @@ class TaskFacts:
         """Whether there is more than one."""
         return len(self.tasks) > 1
 
+    @property
+    def tells_more(self) -> bool:
+        """Whether an episode has more to tell than its return: that it succeeded, or which task it was of."""
+        return self.multitask or self.tasks[0] in MT50 or self.tasks[0] in GYMNASIUM_GOALS
+
 
 SUITE_LENGTH = 500
 """Agent steps of an episode of DeepMind Control: 1000 control steps, two for each action."""
@@ -98,6 +103,8 @@ GYMNASIUM = {
     "lunarlander-continuous": "LunarLander-v3",
 }
 """Short names of Gymnasium's environments; any other goes by its id, as Pendulum-v1."""
+GYMNASIUM_GOALS = {"lunarlander-continuous": 200.0}
+"""Returns from which on an episode counts as a success, where they are agreed upon."""
 _GYMNASIUM_ID = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 
 METAWORLD_PREFIX = "mw-"

@@ -1,6 +1,8 @@
 """DeepMind Control's tasks as simulations: action repeat, and a state that is restored to the last bit. No torch."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,8 +48,8 @@ class SuiteSimulation:
                 self._task.after_step(self._physics)
                 reward += float(self._task.get_reward(self._physics))
         except PhysicsError:
-            return Outcome(self._observation, 0.0, terminated=False, failed=True, success=0.0)
-        return Outcome(self._observe(), reward, terminated=False, failed=False, success=0.0)
+            return Outcome(self._observation, 0.0, terminated=False, truncated=True, success=0.0)
+        return Outcome(self._observe(), reward, terminated=False, truncated=False, success=0.0)
 
     def save(self) -> State:
         """All that MuJoCo integrates, what the solver starts from included."""
@@ -78,10 +80,24 @@ def load(task: str) -> Any:
 
     from lockstep.workloads.control.custom_tasks import MAKERS
 
-    if task in MAKERS:
-        return MAKERS[task]()
     domain, _, rest = task.partition("-")
-    return suite.load(_DOMAINS.get(domain, domain), rest.replace("-", "_"))
+    with _unremarked():
+        if task in MAKERS:
+            return MAKERS[task]()
+        return suite.load(_DOMAINS.get(domain, domain), rest.replace("-", "_"))
+
+
+@contextmanager
+def _unremarked() -> Iterator[None]:
+    """MuJoCo has remarks on the suite's own models, which are of no use to who wants to train on them."""
+    from absl import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _integration_state() -> int:
