@@ -11,7 +11,6 @@ from lockstep.core import random
 from lockstep.parts.vector_env import Transition
 from lockstep.workloads.control import hosting, names
 from lockstep.workloads.control.crew import RemoteHost, crew
-from lockstep.workloads.control.ferry import Ferry
 from lockstep.workloads.control.hosting import Host, Sizes
 from lockstep.workloads.control.names import TaskFacts
 
@@ -99,13 +98,17 @@ class ControlEnv:
         self._observation = np.zeros((self.count, facts.obs_dim), np.float32)
         self._coming = np.zeros(self.count, np.uint32)
         """(E,) seeds of the episodes after the present ones."""
-        self._ferry = Ferry(device)
+
+    @property
+    def steps(self) -> Tensor:
+        """(E,) steps that each episode has so far, on the host; 0 where the next action is its first."""
+        return torch.from_numpy(self._steps.copy())
 
     def reset(self) -> Tensor:
         """Start the next episode everywhere; returns the (E, O) observation."""
         self._begin(np.ones(self.count, np.bool_))
         self._observation = self._host.reset(self._seeds(self._episode))
-        return self._ferry.carry(self._observation)
+        return torch.from_numpy(self._observation.copy()).to(self.device)
 
     def step(self, action: Tensor) -> Transition:
         """Advance every environment by one action (E, A)."""
@@ -113,14 +116,14 @@ class ControlEnv:
         table = self._host.step(action.detach().to("cpu", torch.float32).numpy(), self._coming, last)
         width = self.facts.obs_dim
         results = table[:, 2 * width :]
-        self._observation = table[:, :width]
+        self._observation = table[:, :width].copy()
         self._steps += 1
         self._earned += results[:, hosting.REWARD]
         info = self._info(results)
         ended = results[:, hosting.TERMINATED] + results[:, hosting.TRUNCATED] > 0
         if ended.any():
             self._begin(ended)
-        sent = self._ferry.carry(table)
+        sent = torch.from_numpy(table).to(self.device)
         return Transition(
             observation=sent[:, :width],
             reward=sent[:, 2 * width + hosting.REWARD],
@@ -148,7 +151,7 @@ class ControlEnv:
         self._coming = self._seeds(self._episode + 1)
         self._host.restore(self._seeds(self._episode), hosting.unpacked(parts["simulation"]))
         self._observation = parts["observation"]
-        return self._ferry.carry(self._observation)
+        return torch.from_numpy(self._observation.copy()).to(self.device)
 
     def _begin(self, where: NDArray[np.bool_]) -> None:
         """Count the next episode of some environments."""
