@@ -16,26 +16,36 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        scales: Mapping[str, float] | None = None,
     ) -> None:
+        """`scales`: what the rate is multiplied with for parameters whose names begin so, where it is not one."""
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in parameters.items():
+            groups.setdefault(_scale_of(name, scales or {}), []).append(parameter)
+        self._scales = list(groups)
         # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-        self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
+        rates: list[Tensor | float] = [torch.zeros((), device=device) if on_gpu else 0.0 for _ in groups]
         self._fused = device.type != "mps"
         self._adam = torch.optim.Adam(
-            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=self._fused, capturable=on_gpu
+            [{"params": group, "lr": rate} for group, rate in zip(groups.values(), rates, strict=True)],
+            eps=eps,
+            betas=betas,
+            fused=self._fused,
+            capturable=on_gpu,
         )
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next steps."""
-        for group in self._adam.param_groups:
+        for group, scale in zip(self._adam.param_groups, self._scales, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * scale)
             else:
-                group["lr"] = rate
+                group["lr"] = rate * scale
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
@@ -73,6 +83,10 @@ def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, war
     progress = min(steps / total_steps, 1.0)
     factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
     return rate * factor[schedule] * (min(1.0, (steps + stride) / warmup) if warmup else 1.0)
+
+
+def _scale_of(name: str, scales: Mapping[str, float]) -> float:
+    return next((scale for beginning, scale in scales.items() if name.startswith(beginning)), 1.0)
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:

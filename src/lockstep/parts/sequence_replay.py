@@ -41,7 +41,7 @@ class SequenceReplay(Replay):
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
         """On the host: steps that each unfinished episode has so far."""
         self._spare = torch.full((len(lanes), 2), -1)
-        """On the host: where some whole sequence of each lane begins, and the row it ends in; -1 before there is one."""
+        """On the host: where a whole sequence of each lane begins, and the row that it ends in; -1 before that."""
         self._filled = torch.zeros((), dtype=torch.int64, device=device)
         self._oldest = torch.zeros((), dtype=torch.int64, device=device)
         self._last_resort = torch.zeros((len(lanes), 1), dtype=torch.int64, device=device)
