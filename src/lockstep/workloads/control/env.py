@@ -75,8 +75,9 @@ class ControlEnv:
         self.count = len(index)
         self.observation_shape = (facts.obs_dim,)
         self.action_dim = facts.action_dim
-        self._index = index.cpu()
-        number = (self._index % len(facts.tasks)).tolist()
+        self.index = index.cpu()
+        """(E,) numbers over the whole run, on the host."""
+        number = (self.index % len(facts.tasks)).tolist()
         self.task = torch.tensor(number, device=device)
         """(E,) the number of each environment's task."""
         action_dims = [facts.action_dims[i] for i in number]
@@ -98,6 +99,11 @@ class ControlEnv:
         self._observation = np.zeros((self.count, facts.obs_dim), np.float32)
         self._coming = np.zeros(self.count, np.uint32)
         """(E,) seeds of the episodes after the present ones."""
+
+    @property
+    def episode(self) -> Tensor:
+        """(E,) the number of each environment's present episode, on the host."""
+        return torch.from_numpy(self._episode.copy())
 
     @property
     def steps(self) -> Tensor:
@@ -162,7 +168,7 @@ class ControlEnv:
 
     def _seeds(self, episode: NDArray[np.int64]) -> NDArray[np.uint32]:
         """(E,) each environment's seed for an episode: by its number over the whole run, whoever has it."""
-        return random.words(self.seed, "episode", self._index, torch.from_numpy(episode))[0].numpy().astype(np.uint32)
+        return random.words(self.seed, "episode", self.index, torch.from_numpy(episode))[0].numpy().astype(np.uint32)
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, Tensor]:
         """What there is to say about episodes besides their returns: (E,) each, on the host."""
