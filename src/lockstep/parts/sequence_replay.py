@@ -36,7 +36,7 @@ class SequenceReplay(Replay):
         assert rows >= 2 * length, "a memory holds two sequences at least"
         columns = {**columns, _AGE: Column((), torch.int32)}
         super().__init__(lanes, rows, width, columns, seed, device)
-        self.length = length
+        self.length, self.device = length, device
         self._staging = Staging(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
         """On the host: steps that each unfinished episode has so far."""

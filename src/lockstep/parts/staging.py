@@ -34,3 +34,24 @@ class Staging:
         for name, part in self._parts.items():
             part.copy_(values[name].view_as(part))
         self._arrived.copy_(self._sent, non_blocking=True)
+
+
+class Answer:
+    """One tensor on its way back to the host, for which the host waits when it needs it and no earlier."""
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self._here = torch.zeros(shape, pin_memory=on_gpu)
+        self._arrived = torch.cuda.Event() if on_gpu else None
+
+    def ask(self, tensor: Tensor) -> None:
+        """Begin to fetch what the device will have computed by now."""
+        self._here.copy_(tensor, non_blocking=self._arrived is not None)
+        if self._arrived is not None:
+            self._arrived.record()
+
+    def wait(self) -> Tensor:
+        """The numbers, on the host."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._here

@@ -59,10 +59,13 @@ class VectorEnv(BatchedEnv, Protocol):
 class ContinuousEnv(BatchedEnv, Protocol):
     """Environments whose action is a vector: (E, action_dim) float32 from -1 to 1; observation (E, D) float32.
 
-    One that computes on the host answers with host tensors, whatever device its learner has. Where there are several
-    tasks, `task` (E,) int64 says which one each environment has, and the components of an action that a task does not
-    have are ignored.
+    One that computes on the host answers with host tensors, whatever device its learner has. Components of an action
+    that an environment's task does not have are ignored.
     """
+
+    @property
+    def task(self) -> Tensor:
+        """(E,) int64: the number of each environment's task; zero where there is one."""
 
     @property
     def action_dim(self) -> int:

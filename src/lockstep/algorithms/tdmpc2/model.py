@@ -113,6 +113,8 @@ class WorldModel(nn.Module):
 def joined(*parts: Tensor | None) -> Tensor:
     """Parts that are there, side by side, each as often as the longest: (..., sum of features)."""
     there = [part for part in parts if part is not None]
+    if all(part.shape[:-1] == there[0].shape[:-1] for part in there):
+        return torch.cat(there, -1)
     shape = torch.broadcast_shapes(*(part.shape[:-1] for part in there))
     return torch.cat([part.expand(*shape, -1) for part in there], -1)
 
