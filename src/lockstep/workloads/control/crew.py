@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ PATIENCE = 300.0
 class Worker:
     """One process."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str]) -> None:
         source = str(Path(lockstep.__file__).parents[1])
         path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
@@ -39,7 +39,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -100,14 +100,17 @@ class Worker:
 class Crew:
     """Workers that share out environments among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pictures: bool = False, **variables: str) -> None:
+        """`pictures`: for environments that are looked at. `variables`: of the workers' processes."""
         self.workers: list[Worker] = []
+        self.pictures = pictures
+        self._variables = variables
         self._groups = count()
 
     def host(self, size: int, tasks: Sequence[str], action_dims: Sequence[int], sizes: Sizes) -> "RemoteHost":
         """Environments in so many processes."""
         while len(self.workers) < size:
-            self.workers.append(Worker())
+            self.workers.append(Worker(self._variables))
         return RemoteHost(self, self.workers[:size], next(self._groups), tasks, action_dims, sizes)
 
     def disband(self) -> None:
@@ -138,7 +141,7 @@ class RemoteHost:
         self._crew, self._group, self._sizes = crew, group, sizes
         edges = [len(tasks) * i // len(workers) for i in range(len(workers) + 1)]
         self._parts = [(w, slice(a, b)) for w, a, b in zip(workers, edges, edges[1:], strict=False)]
-        about = {"observation": sizes.observation, "action": sizes.action}
+        about = {"observation": sizes.observation, "action": sizes.action, "pictures": crew.pictures}
         self._ask(
             worker.OPEN,
             [
@@ -176,12 +179,21 @@ class RemoteHost:
         table = np.column_stack((seeds, packed(states)))
         self._ask(worker.RESTORE, [table[part].tobytes() for _, part in self._parts])
 
-    def _ask(self, wanted: bytes, payloads: list[bytes]) -> list[bytes]:
-        """Put a request to every worker, then wait for all of them."""
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """As `Host.render`."""
+        (answer,) = self._ask(worker.PICTURE, [worker.SIZE.pack(height, width)], self._parts[:1])
+        shape = worker.SIZE.unpack_from(answer)
+        return np.frombuffer(answer, np.uint8, offset=worker.SIZE.size).reshape(*shape, 3)
+
+    def _ask(
+        self, wanted: bytes, payloads: list[bytes], parts: list[tuple[Worker, slice]] | None = None
+    ) -> list[bytes]:
+        """Put a request to every worker, or to some, then wait for all of them."""
+        asked = [one for one, _ in parts or self._parts]
         try:
-            for (one, _), payload in zip(self._parts, payloads, strict=True):
+            for one, payload in zip(asked, payloads, strict=True):
                 one.ask(wanted, self._group, payload)
-            return [one.answer() for one, _ in self._parts]
+            return [one.answer() for one in asked]
         except BaseException:
             # Nobody would take the other answers, and the next request would get them.
             self._crew.disband()

@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.core import random
 from lockstep.parts.vector_env import Transition
 from lockstep.workloads.control import hosting, names
-from lockstep.workloads.control.crew import RemoteHost, crew
+from lockstep.workloads.control.crew import Crew, RemoteHost, crew
 from lockstep.workloads.control.hosting import Host, Sizes
 from lockstep.workloads.control.names import TaskFacts
 
@@ -69,8 +69,19 @@ class ControlEnv:
     Where there are several tasks, environment number i has task i modulo their number.
     """
 
-    def __init__(self, facts: TaskFacts, index: Tensor, seed: int, device: torch.device, workers: int = 1) -> None:
-        """`index` (E,): each environment's number over the whole run. `workers`: processes to hold them, if over 1."""
+    def __init__(
+        self,
+        facts: TaskFacts,
+        index: Tensor,
+        seed: int,
+        device: torch.device,
+        workers: int = 1,
+        stage: Crew | None = None,
+    ) -> None:
+        """`index` (E,): each environment's number over the whole run. `workers`: processes to hold them, if over 1.
+
+        `stage`: workers of its own, for environments that are looked at.
+        """
         self.facts, self.seed, self.device = facts, seed, device
         self.count = len(index)
         self.observation_shape = (facts.obs_dim,)
@@ -92,7 +103,7 @@ class ControlEnv:
         # The same on all ranks, whichever tasks they have and however far their episodes have got.
         self._state_size = max(own, _SHARED_STATE) if facts.multitask else own
         self._limits = np.array([facts.episode_lengths[i] for i in number])
-        self._host = _host([facts.tasks[i] for i in number], action_dims, facts, workers)
+        self._host = _host([facts.tasks[i] for i in number], action_dims, facts, workers, stage)
         self._episode = np.full(self.count, -1)
         self._steps = np.zeros(self.count, np.int64)
         self._earned = np.zeros(self.count)
@@ -159,6 +170,10 @@ class ControlEnv:
         self._observation = parts["observation"]
         return torch.from_numpy(self._observation.copy()).to(self.device)
 
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """A picture of the first environment, of about that size: (height, width, 3)."""
+        return self._host.render(height, width)
+
     def _begin(self, where: NDArray[np.bool_]) -> None:
         """Count the next episode of some environments."""
         self._episode[where] += 1
@@ -181,7 +196,11 @@ class ControlEnv:
         return {name: torch.from_numpy(value.copy()).to(self.device) for name, value in info.items()}
 
 
-def _host(tasks: list[str], action_dims: list[int], facts: TaskFacts, workers: int) -> Host | RemoteHost:
-    """Where the environments are: in this process, or in several others."""
+def _host(
+    tasks: list[str], action_dims: list[int], facts: TaskFacts, workers: int, stage: Crew | None
+) -> Host | RemoteHost:
+    """Where the environments are: in this process, or in others."""
     sizes, workers = Sizes(facts.obs_dim, facts.action_dim), min(workers, len(tasks))
-    return crew().host(workers, tasks, action_dims, sizes) if workers > 1 else Host(tasks, action_dims, sizes)
+    if stage is None and workers == 1:
+        return Host(tasks, action_dims, sizes)
+    return (stage or crew()).host(workers, tasks, action_dims, sizes)

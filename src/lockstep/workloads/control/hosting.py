@@ -49,8 +49,8 @@ class Sizes:
 class Host:
     """N environments."""
 
-    def __init__(self, tasks: Sequence[str], action_dims: Sequence[int], sizes: Sizes) -> None:
-        self._simulations = [open_simulation(task) for task in tasks]
+    def __init__(self, tasks: Sequence[str], action_dims: Sequence[int], sizes: Sizes, pictures: bool = False) -> None:
+        self._simulations = [open_simulation(task, pictures) for task in tasks]
         self._action_dims = action_dims
         self._sizes = sizes
 
@@ -86,6 +86,10 @@ class Host:
         """Let each go on from a state of the episode with that seed."""
         for simulation, seed, state in zip(self._simulations, seeds, states, strict=True):
             simulation.restore(int(seed), state)
+
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """A picture of the first, of about that size: (height, width, 3)."""
+        return self._simulations[0].render(height, width)
 
 
 def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:

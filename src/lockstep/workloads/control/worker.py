@@ -18,7 +18,9 @@ REQUEST = struct.Struct("<cIQ")
 """What is wanted, in which group of environments, and the bytes that follow."""
 ANSWER = struct.Struct("<?Q")
 """Whether it worked, and the bytes that follow: what was asked for, or what went wrong."""
-OPEN, CLOSE, RESET, STEP, SAVE, RESTORE = b"o", b"c", b"r", b"s", b"g", b"p"
+OPEN, CLOSE, RESET, STEP, SAVE, RESTORE, PICTURE = b"o", b"c", b"r", b"s", b"g", b"p", b"i"
+SIZE = struct.Struct("<2I")
+"""Height and width of a picture."""
 
 
 class _Group:
@@ -28,7 +30,7 @@ class _Group:
         about = json.loads(payload)
         self._sizes = Sizes(about["observation"], about["action"])
         self._count = len(about["tasks"])
-        self._host = Host(about["tasks"], about["action_dims"], self._sizes)
+        self._host = Host(about["tasks"], about["action_dims"], self._sizes, about["pictures"])
 
     def answer(self, wanted: bytes, payload: bytes) -> bytes:
         """Do what is wanted."""
@@ -38,6 +40,9 @@ class _Group:
             return self._step(payload)
         if wanted == SAVE:
             return packed(self._host.save()).tobytes()
+        if wanted == PICTURE:
+            image = self._host.render(*SIZE.unpack(payload))
+            return SIZE.pack(*image.shape[:2]) + image.tobytes()
         assert wanted == RESTORE
         table = np.frombuffer(payload, np.float64).reshape(self._count, -1)
         self._host.restore(table[:, 0].astype(np.uint32), unpacked(table[:, 1:]))
