@@ -34,7 +34,7 @@ def sizes_of(config: TDMPC2Config, tasks: int) -> Sizes:
         hidden=config.size("mlp_dim"),
         latent=config.size("latent_dim"),
         values=config.size("num_q"),
-        task=config.task_dim if tasks > 1 else 0,
+        task=config.size("task_dim") if tasks > 1 else 0,
         simplex=config.simnorm_dim,
         log_std=(config.log_std_min, config.log_std_max),
         bins=Bins(config.vmin, config.vmax, config.num_bins),

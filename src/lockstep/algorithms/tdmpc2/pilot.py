@@ -1,4 +1,4 @@
-"""Who acts: plans or the policy prior alone, for some environments at once. E: environments, A: numbers in an action."""
+"""Who acts: plans, or the policy prior alone. E: environments, H: horizon, A: numbers in an action."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,0 +1,95 @@
+"""Continuous control, learned by TD-MPC2: the presets, and what can be done with it."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from lockstep.workloads.control import names
+from lockstep.workloads.control.config import ControlConfig
+
+_GYMNASIUM_CHOICES = {"discount_max": 0.99, "rho": 0.7}
+"""What the official program chooses where episodes end by the rules."""
+
+
+def debug() -> ControlConfig:
+    """A few seconds of training with tiny networks and plans: for tests and first steps."""
+    return ControlConfig(
+        # Gymnasium is always there; DeepMind Control where it was asked for.
+        task="cartpole-balance" if find_spec("dm_control") else "Pendulum-v1",
+        episode_length=20,
+        num_envs=4,
+        n_steps=10,
+        seed_steps=40,
+        pretrain_updates=2,
+        updates_per_step=0.25,
+        batch_size=16,
+        buffer_size=2000,
+        steps=10 * 40,
+        enc_dim=16,
+        mlp_dim=32,
+        latent_dim=16,
+        num_q=3,
+        iterations=2,
+        num_samples=16,
+        num_elites=4,
+        num_pi_trajs=4,
+        env_workers=1,
+        checkpoint_every=5 * 40,
+        eval_every=5 * 40,
+        eval_episodes=4,
+    )
+
+
+def small() -> ControlConfig:
+    """Train on a laptop: balances the pole within minutes on two cores."""
+    return ControlConfig(
+        task="cartpole-balance",
+        model_size=1,
+        steps=10_000,
+        num_envs=4,
+        n_steps=50,
+        updates_per_step=0.5,
+        batch_size=64,
+        dropout=0.0,
+        buffer_size=100_000,
+        iterations=3,
+        num_samples=64,
+        num_elites=16,
+        num_pi_trajs=8,
+        checkpoint_every=5_000,
+        eval_every=2_500,
+        eval_episodes=4,
+    )
+
+
+def base() -> ControlConfig:
+    """Train on a GPU as the official program does: one environment, one update a step, 5 million parameters."""
+    return ControlConfig(task="walker-walk", steps=50_000, eval_every=10_000, checkpoint_every=25_000)
+
+
+summary = "Continuous control (DeepMind Control, Gymnasium), TD-MPC2"
+config_class = ControlConfig
+PRESETS: dict[str, Callable[[], ControlConfig]] = {preset.__name__: preset for preset in (debug, small, base)}
+
+
+def build(config: ControlConfig, world: Any) -> Any:
+    """Build the learner for this configuration on this rank. Called by every rank."""
+    from lockstep.workloads.control.build import build_learner
+
+    return build_learner(config, world)
+
+
+def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig, list[str]]:
+    """See that the task's package and the weights to begin with are there; choose what Gymnasium's tasks need."""
+    names.check_installed(config.task)
+    lines = []
+    if names.gymnasium_id(config.task):
+        chosen = {name: value for name, value in _GYMNASIUM_CHOICES.items() if name not in explicit}
+        config = replace(config, **chosen)  # type: ignore[arg-type]
+        lines = [f"{name} {value:g}: as episodes of {config.task} end by the rules" for name, value in chosen.items()]
+    if config.checkpoint:
+        from lockstep.workloads.control.build import stored_weights
+
+        stored_weights(config)
+    return config, lines
