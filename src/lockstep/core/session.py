@@ -98,7 +98,7 @@ def train(run: RunDirectory, workload: str, config: RunConfig, world: World, bui
     fix_arithmetic(config, world)
     with _opened(run, workload, config, world):
         learner = build(config, world)
-        display = open_display(world.leads, learner.total_steps)
+        display = open_display(world.leads, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner)
         try:
             for line in plan:

@@ -4,16 +4,21 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+pytest.importorskip("dm_control")
+
 from lockstep.core.errors import UserError
 from lockstep.workloads.control.convert import convert_chunks, read_chunk
+from lockstep.workloads.control.env import task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.names import TaskFacts
 
 FACTS = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500))
+MT30 = SimpleNamespace(task="mt30", episode_length=0, env_workers=1)
 EPISODES, ROWS = 3, 5
 
 
@@ -96,8 +101,8 @@ def refusal(path):
 def test_a_chunk_becomes_episodes(tmp_path):
     source = columns()
     save(tmp_path / "chunk.pt", source)
-    assert convert_chunks(tmp_path, tmp_path / "out", FACTS) == EPISODES
-    files = EpisodeFiles(tmp_path / "out", FACTS)
+    assert convert_chunks(MT30, tmp_path, tmp_path / "out") == (EPISODES, 12)
+    files = EpisodeFiles(tmp_path / "out", task_facts(MT30))
     assert (files.count, files.steps, files.tasks()) == (3, 12, [1, 0, 1])
     for number, episode in enumerate(files.episodes(range(3))):
         assert torch.equal(episode.observation, source["obs"][number])
@@ -156,4 +161,4 @@ def test_what_is_no_chunk_is_refused(tmp_path):
     assert "not a chunk of episodes" in refusal(tmp_path / "text.pt")
     assert "not a chunk of episodes" in refusal(tmp_path / "nowhere.pt")
     with pytest.raises(UserError, match="no chunks"):
-        convert_chunks(tmp_path / "empty", tmp_path / "out", FACTS)
+        convert_chunks(MT30, tmp_path / "empty", tmp_path / "out")

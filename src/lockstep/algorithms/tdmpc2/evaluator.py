@@ -1,6 +1,7 @@
 """How good a model is: whole episodes without the noise of training, shared out over lanes. E: environments."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +17,18 @@ from lockstep.parts.vector_env import ContinuousEnv
 
 MakeEnv = Callable[[Tensor, int], ContinuousEnv]
 """Environments with these numbers over the whole run (E,), on the host, and a seed."""
+
+
+class CountedEnv(ContinuousEnv, Protocol):
+    """Environments that tell where they are."""
+
+    @property
+    def index(self) -> Tensor:
+        """(E,) their numbers over the whole run."""
+
+    @property
+    def steps(self) -> Tensor:
+        """(E,) steps that each episode has so far."""
 
 
 class Evaluator:
@@ -50,21 +63,39 @@ class Evaluator:
 
         return evaluate(self._world, make_env, act, episodes, seed, self._name)
 
+    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, CountedEnv], Tensor]:
+        """A policy for environments that come one after another, each of them played from its first step on.
+
+        It acts as an evaluation with this seed does, or with the noise of training.
+        """
+        crew: list[tuple[CountedEnv, _Shift]] = []
+
+        def act(observation: Tensor, env: CountedEnv) -> Tensor:
+            if not crew or crew[0][0] is not env:
+                index = env.index.to(self._world.device)
+                crew[:] = [(env, _Shift(self._new_pilot(index, env, seed, explore)))]
+            return crew[0][1].act(observation, env.steps == 0)
+
+        return act
+
     def _pilot(self, index: Tensor, env: ContinuousEnv, seed: int) -> Pilot:
         key = (int(index[0]), len(index), seed)
         if key not in self._pilots:
-            task = env.task.to(index.device) if self._model.spaces.tasks > 1 else None
-            self._pilots[key] = Pilot(
-                self._model,
-                self._planner,
-                index,
-                task,
-                seed,
-                self._precision,
-                explores=False,
-                recorded=self._recorded,
-            )
+            self._pilots[key] = self._new_pilot(index, env, seed, explores=False)
         return self._pilots[key]
+
+    def _new_pilot(self, index: Tensor, env: ContinuousEnv, seed: int, explores: bool) -> Pilot:
+        task = env.task.to(index.device) if self._model.spaces.tasks > 1 else None
+        return Pilot(
+            self._model,
+            self._planner,
+            index,
+            task,
+            seed,
+            self._precision,
+            explores=explores,
+            recorded=self._recorded,
+        )
 
 
 class _Shift:
@@ -74,10 +105,9 @@ class _Shift:
         self._pilot = pilot
         self._clock = 0
 
-    def act(self, observation: Tensor) -> Tensor:
-        """What the pilot does at the next step."""
-        begins = torch.full((len(observation),), self._clock == 0)
-        self._pilot.see(observation, begins)
+    def act(self, observation: Tensor, begins: Tensor | None = None) -> Tensor:
+        """What the pilot does at the next step; `begins` (E,): where it is an episode's first, none = all at once."""
+        self._pilot.see(observation, torch.full((len(observation),), self._clock == 0) if begins is None else begins)
         self._pilot.decide(self._clock)
         self._clock += 1
         return self._pilot.action()

@@ -8,7 +8,7 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.collector import Collector
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.evaluator import Evaluator, MakeEnv
+from lockstep.algorithms.tdmpc2.evaluator import CountedEnv, Evaluator, MakeEnv
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.algorithms.tdmpc2.planner import Planner, Search
@@ -168,6 +168,10 @@ class TDMPC2Learner:
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Episodes (of each task) without the noise of training, shared out over lanes. Called by every rank."""
         return self._evaluator.evaluate(episodes * self._spaces.tasks, seed)
+
+    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, CountedEnv], Tensor]:
+        """A policy to be watched or recorded: (observation (E, D), its environments) -> action (E, A), on the host."""
+        return self._evaluator.acting(seed, explore)
 
     def timings(self) -> dict[str, float]:
         """Seconds of this rank since the last call, by part."""

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from lockstep.core import random
-from lockstep.workloads.control.env import ControlEnv
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Evaluation
+from lockstep.parts.evaluation import evaluate
+from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env
 
 Act = Callable[[Tensor, ControlEnv], Tensor]
 """Observations (E, O) and their environments to actions (E, A)."""
@@ -25,3 +28,10 @@ def no_action(_: Tensor, env: ControlEnv) -> Tensor:
 
 
 BASELINES: dict[str, Act] = {"random": random_action, "zero": no_action}
+
+
+def evaluate_baseline(name: str, config: TaskChoice, world: World, episodes: int, seed: int) -> Evaluation:
+    """How good a policy without a network is. Called by every rank."""
+    host = torch.device("cpu")
+    act = BASELINES[name]
+    return evaluate(world, lambda index: make_env(config, index, seed, host), act, episodes, seed, tag="control")

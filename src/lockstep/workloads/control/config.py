@@ -38,6 +38,13 @@ class ControlConfig(TDMPC2Config):
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
 
+    headline: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("rollout/episodes", "E:", ",.0f"),
+        ("rollout/return_mean", "R:", ".1f"),
+        ("control/success_mean", "S:", ".2f"),
+        ("elapsed", "T:", ""),
+        ("eval/return_mean", "eval R:", ".1f"),
+    )
     only_values: ClassVar[Mapping[str, str]] = {"obs": "state", "master_addr": "localhost"}
 
     @property

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.workloads.control.baselines import Act
+from lockstep.workloads.control.baselines import BASELINES, Act
 from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env, task_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
 
@@ -13,17 +13,19 @@ _SIDE_BY_SIDE = 64
 """Episodes that are played at once."""
 
 
-def record_episodes(config: TaskChoice, act: Act, episodes: int, seed: int, folder: Path) -> tuple[int, int]:
+def record_episodes(config: TaskChoice, act: Act | str, episodes: int, seed: int, folder: Path) -> tuple[int, int]:
     """Play episodes 0..episodes-1 of a seed, each in the environment of its number, and write them.
 
-    Returns how many episodes and steps there are. `act` is a policy that notices by `env.steps` where one begins.
+    Returns how many episodes and steps there are. `act` is a policy that notices by `env.steps` where one begins, or
+    the name of one of BASELINES.
     """
+    policy = BASELINES[act] if isinstance(act, str) else act
     facts = task_facts(config)
     writer = EpisodeWriter(folder, facts.tasks)
     steps = 0
     for first in range(0, episodes, _SIDE_BY_SIDE):
         index = torch.arange(first, min(first + _SIDE_BY_SIDE, episodes))
-        for episode in _play(make_env(config, index, seed, torch.device("cpu")), act):
+        for episode in _play(make_env(config, index, seed, torch.device("cpu")), policy):
             steps += len(episode.action)
             writer.add(episode)
     writer.flush()

@@ -93,3 +93,42 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
 
         stored_weights(config)
     return config, lines
+
+
+BASELINES = ("random", "zero")
+"""Policies without a network that a trained one is compared with."""
+
+
+def evaluate_baseline(name: str, config: ControlConfig, world: Any, episodes: int, seed: int) -> Any:
+    """Evaluate one of BASELINES. Called by every rank."""
+    from lockstep.workloads.control.baselines import evaluate_baseline as evaluate
+
+    return evaluate(name, config, world, episodes, seed)
+
+
+def scenes(config: ControlConfig, act: Any, seed: int, pictures: bool = True) -> Any:
+    """Play one episode after another, yielding what there is to see after every step."""
+    from lockstep.workloads.control.watch import scenes as watch
+
+    return watch(config, act, seed, pictures)
+
+
+def record_episodes(config: ControlConfig, act: Any, episodes: int, seed: int, folder: Any) -> tuple[int, int]:
+    """Play episodes and write them to a directory; returns how many episodes and steps they are."""
+    from lockstep.workloads.control.recording import record_episodes as record
+
+    return record(config, act, episodes, seed, folder)
+
+
+def convert_episodes(config: ControlConfig, source: Any, folder: Any) -> tuple[int, int]:
+    """Write the public chunks (.pt) of a task set as episode files; returns how many episodes and steps they are."""
+    from lockstep.workloads.control.convert import convert_chunks
+
+    return convert_chunks(config, source, folder)
+
+
+def report(config: ControlConfig, results: dict[str, Any]) -> dict[str, Any]:
+    """What an evaluation's results say about each task, where there are several or where a task has a goal."""
+    from lockstep.workloads.control.report import per_task
+
+    return per_task(config.tasks, results)
