@@ -141,6 +141,7 @@ def _trained(name: str, subject: Subject, options: EvaluateOptions) -> Contestan
 def table(results: dict[str, Any]) -> str:
     """The results for people: a heading and a line for each quantity."""
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
+    names = [name for name in names if name != f"{results['workload']}_task"]  # a number that only tells tasks apart
     what = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
         what += f" for {results['step']:,} steps ({results['model']})"
