@@ -8,15 +8,13 @@ from torch import Tensor
 
 
 class Staging:
-    """Named numbers of E environments, sent together as float32; what arrives lies where it always does.
-
-    The host may send again as soon as the device is known to have passed the last send, as when an answer to it came.
-    """
+    """Named numbers of E environments, sent together as float32; what arrives lies where it always does."""
 
     def __init__(self, count: int, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
         widths = {name: math.prod(shape) for name, shape in shapes.items()}
-        whole = (count, sum(widths.values()))
-        self._sent = torch.zeros(whole, pin_memory=device.type == "cuda")
+        whole, on_gpu = (count, sum(widths.values())), device.type == "cuda"
+        self._sent = torch.zeros(whole, pin_memory=on_gpu)
+        self._passed = torch.cuda.Event() if on_gpu else None
         self._arrived = torch.zeros(whole, device=device)
         self._parts: dict[str, Tensor] = {}
         self.views: dict[str, Tensor] = {}
@@ -31,9 +29,14 @@ class Staging:
 
     def send(self, **values: Tensor) -> None:
         """Send (E, ...) host tensors, all of them."""
+        if self._passed is not None:
+            # What was sent last may still be on its way; where the host has waited for an answer it is not.
+            self._passed.synchronize()
         for name, part in self._parts.items():
             part.copy_(values[name].view_as(part))
         self._arrived.copy_(self._sent, non_blocking=True)
+        if self._passed is not None:
+            self._passed.record()
 
 
 class Answer:

@@ -64,8 +64,16 @@ class ContinuousEnv(BatchedEnv, Protocol):
     """
 
     @property
+    def index(self) -> Tensor:
+        """(E,) int64: each environment's number over the whole run."""
+
+    @property
     def task(self) -> Tensor:
         """(E,) int64: the number of each environment's task; zero where there is one."""
+
+    @property
+    def steps(self) -> Tensor:
+        """(E,) int64, on the host: steps of each episode so far; zero where the next action is its first."""
 
     @property
     def action_dim(self) -> int:

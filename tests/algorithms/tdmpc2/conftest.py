@@ -25,6 +25,10 @@ class Point:
         self.episode = torch.zeros(len(index), dtype=torch.int64)
         self.actions = []
 
+    @property
+    def steps(self):
+        return self.age
+
     def begin(self, where):
         uniform = random.uniform(self.seed, "start", self.index[:, None], self.episode[:, None], torch.arange(2))
         self.place = torch.where(where[:, None], 2 * uniform - 1, self.place)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
@@ -32,7 +31,7 @@ class CountedEnv(ContinuousEnv, Protocol):
 
 
 class Evaluator:
-    """Plays episodes; the pilots of an evaluation are kept for the next one of the same seed."""
+    """Plays episodes; pilots are kept for the next time that the same is asked for."""
 
     def __init__(
         self,
@@ -47,67 +46,45 @@ class Evaluator:
         """`planner`: None = the policy prior alone. `name`: the workload's."""
         self._model, self._planner, self._make_env = model, planner, make_env
         self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
-        self._pilots: dict[tuple[int, int, int], Pilot] = {}
+        self._pilots: dict[tuple[int, int, int, bool], Pilot] = {}
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Episodes 0..episodes-1, each in the environment of its number. Called by every rank."""
-        crew: list[_Shift] = []
 
         def make_env(index: Tensor) -> ContinuousEnv:
-            env = self._make_env(index.cpu(), seed)
-            crew[:] = [_Shift(self._pilot(index, env, seed))]
-            return env
+            return self._make_env(index.cpu(), seed)
 
-        def act(observation: Tensor, _: ContinuousEnv) -> Tensor:
-            return crew[0].act(observation)
+        return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name)
 
-        return evaluate(self._world, make_env, act, episodes, seed, self._name)
-
-    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, CountedEnv], Tensor]:
+    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
         """A policy for environments that come one after another, each of them played from its first step on.
 
         It acts as an evaluation with this seed does, or with the noise of training.
         """
-        crew: list[tuple[CountedEnv, _Shift]] = []
+        clocks: list[tuple[ContinuousEnv, int]] = []
 
-        def act(observation: Tensor, env: CountedEnv) -> Tensor:
-            if not crew or crew[0][0] is not env:
-                index = env.index.to(self._world.device)
-                crew[:] = [(env, _Shift(self._new_pilot(index, env, seed, explore)))]
-            return crew[0][1].act(observation, env.steps == 0)
+        def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
+            clock = clocks[0][1] + 1 if clocks and clocks[0][0] is env else 0
+            clocks[:] = [(env, clock)]
+            pilot = self._pilot(env, seed, explore)
+            pilot.see(observation, env.steps == 0)
+            pilot.decide(clock)
+            return pilot.action()
 
         return act
 
-    def _pilot(self, index: Tensor, env: ContinuousEnv, seed: int) -> Pilot:
-        key = (int(index[0]), len(index), seed)
+    def _pilot(self, env: ContinuousEnv, seed: int, explores: bool) -> Pilot:
+        device = self._world.device
+        key = (int(env.index[0]), len(env.index), seed, explores)
         if key not in self._pilots:
-            self._pilots[key] = self._new_pilot(index, env, seed, explores=False)
+            self._pilots[key] = Pilot(
+                self._model,
+                self._planner,
+                env.index.to(device),
+                env.task.to(device) if self._model.spaces.tasks > 1 else None,
+                seed,
+                self._precision,
+                explores=explores,
+                recorded=self._recorded,
+            )
         return self._pilots[key]
-
-    def _new_pilot(self, index: Tensor, env: ContinuousEnv, seed: int, explores: bool) -> Pilot:
-        task = env.task.to(index.device) if self._model.spaces.tasks > 1 else None
-        return Pilot(
-            self._model,
-            self._planner,
-            index,
-            task,
-            seed,
-            self._precision,
-            explores=explores,
-            recorded=self._recorded,
-        )
-
-
-class _Shift:
-    """A pilot from the beginning of some episodes on."""
-
-    def __init__(self, pilot: Pilot) -> None:
-        self._pilot = pilot
-        self._clock = 0
-
-    def act(self, observation: Tensor, begins: Tensor | None = None) -> Tensor:
-        """What the pilot does at the next step; `begins` (E,): where it is an episode's first, none = all at once."""
-        self._pilot.see(observation, torch.full((len(observation),), self._clock == 0) if begins is None else begins)
-        self._pilot.decide(self._clock)
-        self._clock += 1
-        return self._pilot.action()

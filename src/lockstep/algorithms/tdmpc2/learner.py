@@ -8,7 +8,7 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.collector import Collector
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.evaluator import CountedEnv, Evaluator, MakeEnv
+from lockstep.algorithms.tdmpc2.evaluator import Evaluator, MakeEnv
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.algorithms.tdmpc2.planner import Planner, Search
@@ -24,6 +24,7 @@ from lockstep.core.stopwatch import Stopwatch
 from lockstep.core.storage.checkpoint import Snapshot
 from lockstep.parts.descent import scheduled_rate
 from lockstep.parts.sequence_replay import SequenceReplay
+from lockstep.parts.vector_env import ContinuousEnv
 
 
 def sizes_of(config: TDMPC2Config, tasks: int) -> Sizes:
@@ -169,7 +170,7 @@ class TDMPC2Learner:
         """Episodes (of each task) without the noise of training, shared out over lanes. Called by every rank."""
         return self._evaluator.evaluate(episodes * self._spaces.tasks, seed)
 
-    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, CountedEnv], Tensor]:
+    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
         """A policy to be watched or recorded: (observation (E, D), its environments) -> action (E, A), on the host."""
         return self._evaluator.acting(seed, explore)
 
