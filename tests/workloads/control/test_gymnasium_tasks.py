@@ -39,13 +39,27 @@ class Buttons(Climb):
     action_space = Discrete(2)
 
 
+class Grudge(Climb):
+    """Remembers how often it was reset, as it should not."""
+
+    resets = 0
+
+    def reset(self, **settings):
+        self.resets += 1
+        return super().reset(**settings)
+
+    def step(self, action):
+        self.height += 0.01 * self.resets
+        return super().step(action)
+
+
 class Boundless(Climb):
     action_space = Box(-np.inf, np.inf, (1,))
 
 
 @pytest.fixture(autouse=True)
 def registered():
-    for env in (Climb, Buttons, Boundless):
+    for env in (Climb, Buttons, Boundless, Grudge):
         name = f"test/{env.__name__}-v0"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=env, max_episode_steps=30)
@@ -86,7 +100,7 @@ def test_an_episode_that_ends_on_its_last_step_is_not_cut():
     assert steps[-1].terminated.all() and not steps[-1].truncated.any()
 
 
-@pytest.mark.parametrize("task", ["test/Climb-v0", "Pendulum-v1", "mujoco-walker"])
+@pytest.mark.parametrize("task", ["test/Climb-v0", "test/Grudge-v0", "Pendulum-v1", "mujoco-walker"])
 def test_an_episode_is_acted_out_again_to_the_same_bits(task):
     if task == "mujoco-walker":
         pytest.importorskip("mujoco")

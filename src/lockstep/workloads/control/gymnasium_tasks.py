@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import gymnasium
@@ -24,7 +24,10 @@ class GymnasiumSimulation(Replayed):
 
     def __init__(self, task: str, pictures: bool = False) -> None:
         super().__init__()
-        self._env = _make(task, **({"render_mode": "rgb_array"} if pictures else {}))
+        self._make = partial(_make, task, **({"render_mode": "rgb_array"} if pictures else {}))
+        self._env = self._make()
+        # A reset of MuJoCo forgets everything; Box2D, among others, carries something over into the next episode.
+        self._forgets = _uses_mujoco(gymnasium_id(task))
         space = self._env.action_space
         assert isinstance(space, Box)
         self._space = space
@@ -33,6 +36,9 @@ class GymnasiumSimulation(Replayed):
 
     def _begin(self, seed: int) -> Floats:
         self._earned = 0.0
+        if not self._forgets:
+            self._env.close()
+            self._env = self._make()
         return _flat(self._env.reset(seed=seed)[0])
 
     def _act(self, action: Floats) -> Outcome:
@@ -80,10 +86,14 @@ def _make(task: str, **settings: Any) -> Any:
         raise UserError(f"task {task}: Gymnasium has no such environment ({_first_line(error)})") from error
 
 
+def _uses_mujoco(name: str) -> bool:
+    return "mujoco" in str(gymnasium.spec(name).entry_point)
+
+
 @contextmanager
 def _unremarked(name: str) -> Iterator[None]:
     """MuJoCo would leave its remarks on Gymnasium's models in a file, wherever the user happens to be."""
-    if "mujoco" not in str(gymnasium.spec(name).entry_point):
+    if not _uses_mujoco(name):
         yield
         return
     try:
