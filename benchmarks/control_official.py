@@ -67,8 +67,9 @@ def official(options, folder):
     stub = folder / "stub" / "pandas"
     stub.mkdir(parents=True)
     (stub / "__init__.py").touch()  # only asked for tables of evaluations, which are turned off
-    path = [options.packages, str(stub.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), "MUJOCO_GL": "disabled"}
+    places = [options.packages, str(stub.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = os.pathsep.join(str(Path(place).resolve()) for place in places if place)  # it runs in another folder
+    environment = {**os.environ, "PYTHONPATH": path, "MUJOCO_GL": "disabled"}
     words = [
         *(f"task={options.task}", f"steps={options.steps}", "model_size=5", "eval_episodes=1", "eval_freq=1000000000"),
         *("enable_wandb=false", "save_csv=false", "save_video=false", "save_agent=false"),
