@@ -136,3 +136,14 @@ def test_lanes_can_be_taken_up_in_another_division_and_go_on(written):
         assert torch.equal(half.memory.read_sequences("pair", other), expected)
         whole.write(4)
         half.write(4)
+
+
+def test_a_memory_can_be_filled_with_whole_episodes_of_different_lanes():
+    memory = SequenceReplay(range(3, 5), 12, 1, {"name": Column((), torch.int64)}, 0, CPU, LENGTH)
+    memory.keep(3, 0, name=torch.arange(100, 102))
+    memory.keep(3, 2, name=torch.arange(200, 205))
+    assert memory.lanes_without_sequence() == 1
+    memory.keep(4, 0, name=torch.arange(300, 304))
+    names = memory.read_sequences("name", memory.draw_sequences(torch.tensor(2), 50))
+    assert set(names[0, :50].tolist()) == {200, 201, 202} and set(names[0, 50:].tolist()) == {300, 301}
+    assert torch.equal(names - names[0], torch.arange(LENGTH)[:, None].expand_as(names))

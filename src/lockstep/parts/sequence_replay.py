@@ -36,14 +36,14 @@ class SequenceReplay(Replay):
         assert rows >= 2 * length, "a memory holds two sequences at least"
         columns = {**columns, _AGE: Column((), torch.int32)}
         super().__init__(lanes, rows, width, columns, seed, device)
-        self.length, self.device = length, device
+        self.length, self.device, self._first_lane = length, device, lanes.start
         self._staging = Staging(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
         """On the host: steps that each unfinished episode has so far."""
         self._spare = torch.full((len(lanes), 2), -1)
         """On the host: where a whole sequence of each lane begins, and the row that it ends in; -1 before that."""
-        self._filled = torch.zeros((), dtype=torch.int64, device=device)
-        self._oldest = torch.zeros((), dtype=torch.int64, device=device)
+        self._filled = torch.zeros((len(lanes), 1, 1), dtype=torch.int64, device=device)
+        self._oldest = torch.zeros_like(self._filled)
         self._last_resort = torch.zeros((len(lanes), 1), dtype=torch.int64, device=device)
 
     def append(self, number: int, ended: Tensor, **values: Tensor) -> None:
@@ -65,6 +65,21 @@ class SequenceReplay(Replay):
         if bool(renewed.any()):
             found = torch.stack((start, torch.full_like(start, number)), 1)
             self._spare = torch.where(renewed[:, None], found, self._spare)
+            self._last_resort.copy_(self._spare[:, :1])
+
+    def keep(self, lane: int, start: int, **values: Tensor) -> None:
+        """Store a whole episode of one of these lanes, (T, ...) host tensors, in its rows from `start` on.
+
+        For a memory that is filled once and never appended to, with one environment a lane, episode behind episode.
+        """
+        assert self.width == 1
+        rows, number = slice(start, start + len(next(iter(values.values())))), lane - self._first_lane
+        values[_AGE] = torch.arange(rows.stop - rows.start)
+        for name, value in values.items():
+            self._columns[name][number, rows, 0] = value.to(self.device, self._columns[name].dtype)
+        self._filled[number] = rows.stop
+        if self._spare[number, 0] < 0 and rows.stop - rows.start >= self.length:
+            self._spare[number] = torch.tensor([start, start + self.length - 1])
             self._last_resort.copy_(self._spare[:, :1])
 
     def resume(self, written: int) -> None:

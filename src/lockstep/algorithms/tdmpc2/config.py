@@ -143,8 +143,20 @@ class TDMPC2Config(RunConfig):
         """Agent steps with random actions, over all ranks."""
         return self.seed_steps or max(1000, 5 * episode_length)
 
+    @property
+    def offline(self) -> bool:
+        """Whether a run learns from data alone; then a step is a gradient update."""
+        return False
+
+    @property
+    def stride(self) -> int:
+        """Steps that are made at once, over all ranks."""
+        return 1 if self.offline else self.num_envs
+
     def updates_after(self, steps: int, episode_length: int) -> int:
         """Gradient updates that are due after so many agent steps over all ranks: the ratio that the run promises."""
+        if self.offline:
+            return steps + 1
         start = self.random_steps(episode_length)
         if steps < start:
             return 0
@@ -152,13 +164,13 @@ class TDMPC2Config(RunConfig):
         return first + int((steps - start) * self.updates_per_step)
 
     def lane_units(self) -> int:
-        """Count the environments, which is what the lanes split."""
-        return self.num_envs
+        """Count the environments, which is what the lanes split; data can be split as one likes."""
+        return 0 if self.offline else self.num_envs
 
     @property
     def round_size(self) -> int:
         """Agent steps of one round, over all ranks."""
-        return self.num_envs * self.n_steps
+        return self.stride * self.n_steps
 
     @property
     def memory_rows(self) -> int:
@@ -169,18 +181,15 @@ class TDMPC2Config(RunConfig):
         """Environments, memory, batch and the ratio of updates, and who holds how much of them."""
         rounds = self.steps // self.round_size
         applied = f", applied {self.sync_freq} at a time" if self.sync_freq > 1 else ""
-        return [
-            (
-                "environments",
-                f"{shared(self.num_envs)} x {self.n_steps} steps = {self.round_size:,} a round, {rounds:,} rounds",
-            ),
-            ("memory", f"{shared(self.memory_rows * self.num_envs)} steps"),
-            (
-                "batch",
-                f"{shared(self.batch_size)} sequences of {self.horizon} steps, {self.updates_per_step:g} update(s) a "
-                f"step{applied}; learning rate {self.lr:g}",
-            ),
-        ]
+        ratio = "" if self.offline else f", {self.updates_per_step:g} update(s) a step"
+        batch = (
+            f"{shared(self.batch_size)} sequences of {self.horizon} steps{ratio}{applied}; learning rate {self.lr:g}"
+        )
+        if self.offline:
+            return [("updates", f"{self.steps:,} from data, {self.n_steps} a round"), ("batch", batch)]
+        envs = f"{shared(self.num_envs)} x {self.n_steps} steps = {self.round_size:,} a round, {rounds:,} rounds"
+        memory = f"{shared(self.memory_rows * self.num_envs)} steps"
+        return [("environments", envs), ("memory", memory), ("batch", batch)]
 
     def validate(self) -> None:
         """See that lanes, memory, networks and plans fit together."""
@@ -192,7 +201,7 @@ class TDMPC2Config(RunConfig):
                 f"allowed: {', '.join(map(str, MODEL_SIZES))}"
             )
         lanes = self.effective_lanes
-        for name in ("num_envs", "batch_size"):
+        for name in ("batch_size",) if self.offline else ("num_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
                 near = " or ".join(str(v) for v in (count // lanes * lanes, -(-count // lanes) * lanes) if v)
@@ -202,6 +211,8 @@ class TDMPC2Config(RunConfig):
 
     def _validate_memory(self) -> None:
         needed = 2 * self.horizon * self.num_envs
+        if self.offline:
+            return
         if self.memory_rows < 2 * self.horizon:
             raise UserError(
                 f"buffer_size {self.buffer_size} and steps {self.steps} must be {needed} at least: twice the horizon "

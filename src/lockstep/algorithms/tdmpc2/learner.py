@@ -9,6 +9,7 @@ from lockstep.algorithms.tdmpc2.collector import Collector
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.discrete import Bins
 from lockstep.algorithms.tdmpc2.evaluator import Evaluator, MakeEnv
+from lockstep.algorithms.tdmpc2.library import Library
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.algorithms.tdmpc2.planner import Planner, Search
@@ -67,9 +68,10 @@ class TDMPC2Learner:
         make_env: MakeEnv,
         *,
         name: str,
+        library: Callable[[range], Library] | None = None,
         first_weights: Callable[[], Mapping[str, Tensor]] | None = None,
     ) -> None:
-        """`first_weights` are read when a run makes its first step."""
+        """`library`: what some lanes learn from instead of acting; `first_weights` are read at a run's first step."""
         sizes = sizes_of(config, spaces.tasks)
         self.model = TDMPC2Model(sizes, spaces, config.seed).to(world.device)
         self.updates = 0
@@ -89,7 +91,8 @@ class TDMPC2Learner:
         # Evaluations have other shapes than training: compiling for them as well would take longer than they do.
         tester = Planner(self.model, search, self._discount) if config.mpc else None
         self._evaluator = Evaluator(self.model, tester, make_env, world, self._precision, accelerator.record, name)
-        self._collectors = [self._collector(lanes) for lanes in world.lanes.cohorts]
+        assert config.offline == (library is not None)
+        self._collectors = [(library or self._collector)(lanes) for lanes in world.lanes.cohorts]
         samples = config.batch_size // world.lanes.total
         samplers = [
             Sampler(collector.memory, collector.lanes, samples, sizes, spaces, config.dropout, config.seed)
@@ -113,7 +116,7 @@ class TDMPC2Learner:
             self._learn()
             for collector in self._collectors:
                 collector.act(number)
-            self.steps += config.num_envs
+            self.steps += config.stride
         return self._reports(rate)
 
     def _learn(self) -> None:
@@ -179,7 +182,7 @@ class TDMPC2Learner:
         return self._watch.take()
 
     def _rows_written(self) -> int:
-        return self.steps // self._config.num_envs
+        return self.steps // self._config.stride
 
     def _collector(self, lanes: range) -> Collector:
         config, device = self._config, self._world.device

@@ -52,6 +52,11 @@ class ControlConfig(TDMPC2Config):
         """The tasks, one unless it is a task set."""
         return names.tasks_of(self.task)
 
+    @property
+    def offline(self) -> bool:
+        """Whether a run learns from a directory of episodes alone."""
+        return bool(self.data_dir)
+
     def size(self, part: str) -> int:
         """One of the networks' sizes; those of the public checkpoints for several tasks are not quite the table's."""
         if part == "latent_dim" and not self.latent_dim and (self.task, self.model_size) == ("mt30", 19):

@@ -88,10 +88,13 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
         chosen = {name: value for name, value in _GYMNASIUM_CHOICES.items() if name not in explicit}
         config = replace(config, **chosen)  # type: ignore[arg-type]
         lines = [f"{name} {value:g}: as episodes of {config.task} end by the rules" for name, value in chosen.items()]
-    if config.checkpoint:
-        from lockstep.workloads.control.build import stored_weights
+    if config.checkpoint or config.data_dir:
+        from lockstep.workloads.control import build
 
-        stored_weights(config)
+        if config.checkpoint:
+            build.stored_weights(config)
+        if config.data_dir:
+            lines.append(build.check_data(config))
     return config, lines
 
 
