@@ -19,6 +19,7 @@ VERBS = {
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
     "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
+    "record": ("record", "record", "play whole episodes and write them, to learn from without acting"),
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "list_runs", "runs with their state, steps and best score"),

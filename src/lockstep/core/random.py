@@ -30,6 +30,12 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int])
     return c0, c1, c2, c3
 
 
+@torch.compiler.assume_constant_result
+def _label(purpose: str) -> int:
+    """The word that keeps the draws of one purpose apart from those of all others."""
+    return zlib.crc32(purpose.encode())
+
+
 def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
     """Four random 32-bit words (int64) for every element of index, step and draw broadcast together."""
 
@@ -37,7 +43,7 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
         return torch.as_tensor(value, dtype=torch.int64, device=index.device) & _MASK
 
     shape = torch.broadcast_shapes(index.shape, word(step).shape, word(draw).shape)
-    label = torch.full((), zlib.crc32(purpose.encode()), dtype=torch.int64, device=index.device)
+    label = torch.full((), _label(purpose), dtype=torch.int64, device=index.device)
     counter = (word(index).expand(shape), word(step), word(draw), label)
     return philox(counter, (seed & _MASK, (seed >> 32) & _MASK))
 
