@@ -157,6 +157,9 @@ def sentences(bench: Bench) -> list[str]:
     about_ranks = [_about_ranks(row, bench.rows[0], bench) for row in bench.rows[1:]]
     pairs = [(row, bench.rival(row)) for row in bench.rows]
     said = about_ranks + [_about_rival(row, rival) for row, rival in pairs if rival is not None]
+    if counted := [row for row in bench.rows if row.gradient_updates]:
+        each = [f"{row.gradient_updates * row.speed:,.1f} on {_counted(row.ranks, 'rank')}" for row in counted]
+        said.append(f"Gradient updates a second: {', '.join(each)}.")
     if bench.others > _DISTURBING:
         used = f"{bench.others:.1f} of this machine's {_counted(bench.cores, 'core')}"
         said.append(f"Other programs used {used} meanwhile: measure again when they rest.")
@@ -212,8 +215,7 @@ def _about_work(row: Row, one: Row) -> str:
 def _speed_table(bench: Bench) -> Table:
     title = f"{bench.workload}, preset {bench.preset}: {bench.device}, {_counted(bench.threads, 'thread')} a rank"
     table = Table(title=title, caption="GFLOP/s while acting and learning; peak: a large matrix product")
-    counted = ["updates/s"] if any(row.gradient_updates for row in bench.rows) else []
-    for column in ("", "steps/s", "spread", "ratio", "efficiency", "GFLOP/s", "of peak", *counted):
+    for column in ("", "steps/s", "spread", "ratio", "efficiency", "GFLOP/s", "of peak"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     one = bench.rows[0]
     for row in bench.rows:
@@ -225,7 +227,6 @@ def _speed_table(bench: Bench) -> Table:
             f"{ratio / row.ranks:.0%}",
             f"{row.arithmetic / 1e9:,.1f}",
             f"{row.arithmetic / row.matmul:.0%}",
-            *(f"{row.gradient_updates * row.speed:,.0f}" for _ in counted),
         )
     for peer in bench.peers:
         table.add_row(f"{peer.name}, {_counted(peer.threads, 'thread')}", *_speed_cells(peer.speeds))

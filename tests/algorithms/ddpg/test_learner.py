@@ -18,11 +18,11 @@ def skill(learner):
     return sum(evaluation.returns) / (2 * sum(evaluation.lengths))
 
 
-@pytest.mark.parametrize(("algo", "rounds"), [("expected", 20), ("ddpg", 20), ("bicnet", 40), ("maddpg", 20)])
-def test_it_learns_to_do_what_is_wanted(make_learner, algo, rounds):
+@pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
+def test_it_learns_to_do_what_is_wanted(make_learner, algo):
     learner = make_learner(algo=algo)
     assert skill(learner) < 0.5
-    for _ in range(rounds):
+    for _ in range(20):
         learner.step()
     assert skill(learner) > 0.9
 
@@ -132,7 +132,7 @@ def test_first_weights_are_taken_at_the_first_step_and_never_again(make_learner)
     assert torch.equal(weights(learner), weights(other))
 
 
-@pytest.mark.parametrize("algo", ["expected", "ddpg", "bicnet", "maddpg"])
+@pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
 def test_a_resumed_learner_ends_in_the_same_bits(make_learner, algo):
     undisturbed = make_learner(algo=algo, past=lambda actor: PastSelves(actor, 2), past_every=3)
     undisturbed.step()

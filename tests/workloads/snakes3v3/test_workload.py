@@ -144,7 +144,7 @@ def test_an_earlier_model_is_found_among_the_runs(tmp_path):
     [
         ({"observation": "jidi26"}, "sees 26 numbers, observation rich has .*; add --observation jidi26"),
         ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) there and \(32,\) here"),
-        ({"algo": "ddpg"}, "tensor critic.0.layers.0.weight is .* there and"),
+        ({"critic": "vectors"}, "tensor critic.0.layers.0.weight is .* there and"),
         ({"twin_critics": False}, "tensor critic.1.layers.0.bias is nothing there"),
     ],
 )
@@ -163,10 +163,11 @@ def test_a_model_that_is_not_there_is_refused(tmp_path):
         fit(replace(debug(), load_model=str(tmp_path / "nothing")), set())
 
 
-@pytest.mark.parametrize("algo", ["expected", "ddpg", "bicnet", "maddpg"])
+@pytest.mark.parametrize("critic", ["actions", "vectors"])
+@pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
 @pytest.mark.parametrize("game", ["snakes_3v3", "snakes_5p"])
-def test_every_algorithm_makes_a_round_of_either_game(algo, game):
-    learner = make(algo=algo, game_name=game, observation="jidi26", eval_episodes=2)
+def test_every_algorithm_makes_a_round_of_either_game(algo, critic, game):
+    learner = make(algo=algo, critic=critic, game_name=game, observation="jidi26", eval_episodes=2)
     report = learner.step()[0]
     assert report["train/gradient_updates"].mean == 2
     assert {"train/actor_loss", "train/critic_loss", "train/epsilon", "snakes3v3/difficulty"} <= set(report)

@@ -72,7 +72,7 @@ def base() -> SnakesConfig:
 def guide() -> SnakesConfig:
     """Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards."""
     return SnakesConfig(
-        algo="ddpg",
+        critic="vectors",
         remember="vector",
         twin_critics=False,
         n_step=1,
