@@ -40,7 +40,10 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
     """Four random 32-bit words (int64) for every element of index, step and draw broadcast together."""
 
     def word(value: Tensor | int) -> Tensor:
-        return torch.as_tensor(value, dtype=torch.int64, device=index.device) & _MASK
+        if isinstance(value, Tensor):
+            return value.to(index.device, torch.int64) & _MASK
+        # Filled where it is needed: a copy from the host would not be allowed while a graph is recorded.
+        return torch.full((), value & _MASK, dtype=torch.int64, device=index.device)
 
     shape = torch.broadcast_shapes(index.shape, word(step).shape, word(draw).shape)
     label = torch.full((), _label(purpose), dtype=torch.int64, device=index.device)

@@ -198,7 +198,7 @@ class TDMPC2Learner:
             config.seed,
             self._precision,
             explores=True,
-            compiled=self._accelerator.compile,
+            compiled=self._accelerator.compile_draws,
             recorded=self._accelerator.record,
         )
         memory = SequenceReplay(

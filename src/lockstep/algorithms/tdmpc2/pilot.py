@@ -34,7 +34,7 @@ class Pilot:
     ) -> None:
         """`planner`: None = the policy prior alone. `index` (E,): the environments' numbers over the whole run.
 
-        `explores`: with noise, as in training; without it, the best that is known.
+        `explores`: with noise, as in training; without it, the best that is known. `compiled`: changes what draws.
         """
         self._model, self._planner, self._precision = model, planner, precision
         self._index, self._task, self._seed = index, task, seed

@@ -61,7 +61,7 @@ class Training:
         self._world_descent = self._descent("world", _WORLD_EPS, {"world.encoder.": config.enc_lr_scale})
         self._policy_descent = self._descent("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
-        self._fillers = [accelerator.compile(sampler.fill) for sampler in samplers]
+        self._fillers = [accelerator.compile_draws(sampler.fill) for sampler in samplers]
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
         self.totals = Totals(len(samplers), world.device)
         self._fill: Callable[[], None] = part(self._filled)
