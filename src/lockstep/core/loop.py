@@ -3,6 +3,7 @@
 import time
 from typing import Protocol
 
+from lockstep.core import failpoints
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Learner
@@ -18,7 +19,10 @@ class Keeper(Protocol):
     """Where the loop puts what must outlive it."""
 
     def save(self, notes: dict[str, float]) -> None:
-        """Write a checkpoint. Called by every rank."""
+        """Begin a checkpoint, which is written while the training goes on. Called by every rank."""
+
+    def settle(self) -> None:
+        """Wait until the checkpoint begun last stands; raises where it cannot. Called by every rank."""
 
     def keep_weights(self, name: str, score: float) -> None:
         """Keep the weights alone under a name. Called by every rank."""
@@ -47,6 +51,7 @@ class Loop:
                     leave(flag, learner.steps)
                 before, start = learner.steps, time.monotonic()
                 pulse.tell(before, "learning")
+                failpoints.reach_update(learner.updates, learner.model)
                 self._journal.note(learner.step(), learner.timings())
                 self.notes["seconds"] += time.monotonic() - start
                 pulse.tell(learner.steps, "logging, evaluating or saving")
@@ -86,13 +91,10 @@ class Loop:
 
     def _save(self, last: bool = False) -> None:
         self.compare_replicas()
-        try:
-            self._keeper.save(self.notes)
-        except checkpoint.CheckpointFailed as failure:
-            # The run is worth more than this checkpoint: the ones before it stand, and the next may find room.
-            if last:
-                raise
-            self._display.say(f"warning: {failure}")
+        self._keeper.save(self.notes)
+        if last:
+            # Before that, a checkpoint that fails costs a warning: those before it stand, the next may find room.
+            self._keeper.settle()
 
 
 def _crossed(before: int, after: int, every: int) -> bool:

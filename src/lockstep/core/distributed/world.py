@@ -96,6 +96,13 @@ class World:
             lanes=Lanes.split(self.lanes.total, self.rank, size, self.sync),
         )
 
+    def apart(self) -> "World":
+        """The same ranks with a group of their own, for a thread beside the training. Called by every rank."""
+        if self.control_group is None:
+            return self
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout))
+        return replace(self, data_group=group, control_group=group)
+
     def device_barrier(self) -> None:
         """Wait for this rank's own device, so that a wall clock read next is honest."""
         if self.device.type == "cuda":

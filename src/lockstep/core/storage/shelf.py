@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from lockstep.core import failpoints
 from lockstep.core.errors import NoValidCheckpoint
 from lockstep.core.storage.disk import TEMPORARY, temporary_name
 from lockstep.core.storage.manifest import inspect, step_of
@@ -65,7 +66,9 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
 def _remove(path: Path) -> None:
     """Renamed first, so that a removal cut short leaves no damaged checkpoint; one that cannot go costs only room."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(path.rename(path.with_name(temporary_name(path.name))), ignore_errors=True)
+        removed = path.rename(path.with_name(temporary_name(path.name)))
+        failpoints.reach("prune")
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def _sweep(root: Path, newest: int) -> None:
