@@ -6,6 +6,7 @@ from typing import Protocol
 from lockstep.core import failpoints
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
+from lockstep.core.health import FiniteWatch
 from lockstep.core.learner import Learner
 from lockstep.core.pulse import Pulse
 from lockstep.core.random import derive_seed
@@ -43,6 +44,7 @@ class Loop:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
         pulse = Pulse.of_this_rank()
+        finite = FiniteWatch(self._world, config.nonfinite_limit)
         finished = self._finished()
         with StopRequest() as request:
             while not finished:
@@ -52,7 +54,9 @@ class Loop:
                 before, start = learner.steps, time.monotonic()
                 pulse.tell(before, "learning")
                 failpoints.reach_update(learner.updates, learner.model)
-                self._journal.note(learner.step(), learner.timings())
+                reports = learner.step()
+                self._journal.note(reports, learner.timings())
+                self._warn(finite.note(learner.updates, reports))
                 self.notes["seconds"] += time.monotonic() - start
                 pulse.tell(learner.steps, "logging, evaluating or saving")
                 finished = self._finished()
@@ -63,6 +67,8 @@ class Loop:
                     self.evaluate()
                 if finished or evaluates or learner.updates % config.log_every == 0:
                     self._display.progress(learner.steps, self._journal.write(learner.steps))
+                    while self._journal.warnings:
+                        self._warn(self._journal.warnings.pop(0))
                 if _crossed(before, learner.steps, config.checkpoint_every) and not finished:
                     self._save()
         self._save(last=True)
@@ -82,6 +88,10 @@ class Loop:
         if evaluation.score() > self.notes["best"]:
             self.notes["best"] = evaluation.score()
             self._keeper.keep_weights("best", evaluation.score())
+
+    def _warn(self, line: str | None) -> None:
+        if line:
+            self._display.say(f"warning: {line}")
 
     def _finished(self) -> bool:
         config, learner = self._config, self._learner

@@ -10,7 +10,7 @@ import torch
 
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
-from lockstep.core.distributed.environment import local_size
+from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.launch import threads_per_rank
@@ -38,11 +38,20 @@ class Session:
         world: World,
         learner: Learner,
         say: Callable[[str], None],
+        may_publish: Callable[[], None],
     ) -> None:
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config_text = to_yaml(config)
-        self._scribe = Scribe(run.path, world, workload, keep=config.keep, written=self._note_saved, say=say)
+        self._scribe = Scribe(
+            run.path,
+            world,
+            workload,
+            keep=config.keep,
+            written=self._note_saved,
+            say=say,
+            may_publish=may_publish,
+        )
 
     def resume(self, notes: dict[str, float]) -> bool:
         """Take up the newest checkpoint that verifies, if there is one."""
@@ -109,10 +118,10 @@ def train(run: RunDirectory, workload: str, config: RunConfig, world: World, bui
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
     world = world.with_lanes(config.effective_lanes, config.sync)
     fix_arithmetic(config, world)
-    with _opened(run, workload, config, world):
+    with _opened(run, workload, config, world) as may_publish:
         learner = build(config, world)
         display = open_display(world.leads, learner.total_steps)
-        session = Session(run, workload, config, world, learner, display.say)
+        session = Session(run, workload, config, world, learner, display.say, may_publish)
         try:
             for line in plan:
                 display.say(line)
@@ -149,13 +158,17 @@ def _conduct(
 
 
 @contextlib.contextmanager
-def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[None]:
-    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error."""
+def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[Callable[[], None]]:
+    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error.
+
+    Gives what raises on rank 0 once a later world has taken the directory over.
+    """
+    check: Callable[[], None] = lambda: None  # noqa: E731
     with contextlib.ExitStack() as stack:
         problem: tuple[str, int] | None = None
         if world.leads:
             try:
-                stack.enter_context(run.locked())
+                check = stack.enter_context(run.locked(job())).check
                 run.write_config(to_yaml(config), workload)
                 run.write_system(world)
             except LockstepError as error:
@@ -163,7 +176,7 @@ def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -
         problem = world.from_leader(problem)
         if problem:
             raise error_of(*problem)
-        yield
+        yield check
 
 
 def fix_arithmetic(config: RunConfig, world: World) -> None:
