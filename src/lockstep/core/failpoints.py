@@ -116,7 +116,7 @@ def _parse_one(text: str) -> Fault:
     try:
         ranks, at, attempts = (_numbers(words[name], draw) for name in ("rank", "at", "attempt"))
         return Fault(kind, words["place"], ranks, at, attempts, float(words["seconds"]))
-    except ValueError:
+    except (ValueError, IndexError):
         raise UserError(f"{VARIABLE}={text}: numbers are 7, 3..9, 3.. or ~3..9 (one of them, by the seed)") from None
 
 

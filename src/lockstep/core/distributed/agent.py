@@ -223,7 +223,7 @@ class Agent(LocalElasticAgent):
             return RunResult(WorkerState.FAILED)
         if any(e.code for e in exits):
             return RunResult(WorkerState.FAILED)
-        return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(self._exits))
+        return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(e.rank for e in exits))
 
     def _lose_touch(self) -> None:
         """Decide what to do without the place of meeting; the ranks have been ended by now."""

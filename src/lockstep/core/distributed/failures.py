@@ -71,9 +71,12 @@ class Exit:
 
     def summary(self) -> str:
         """What happened to it, and where or when."""
-        place = self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
         host = f" on {self.host}" if self.host else ""
-        return f"rank {self.rank}{host} {self._what_happened()} at {place}"
+        return f"rank {self.rank}{host} {self._what_happened()} at {self.place()}"
+
+    def place(self) -> str:
+        """The step and section where it was; before it told any, the time of day."""
+        return self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
 
     def _what_happened(self) -> str:
         if self.silent:

@@ -77,6 +77,8 @@ class RestartPolicy:
             self._previous = found
             return _give_up([*report(exits, found), "not restarted: it failed in the same way twice"])
         self._previous = found
+        if regroups and found.follows:
+            return self._try_again(furthest, f"{found.place()}: lost ranks of another machine", [])
         return self._try_again(furthest, found.summary(), found.last_lines(), report(exits, found))
 
     def out_of_touch(self, furthest: int, endpoint: str) -> Decision:

@@ -101,7 +101,9 @@ class World:
         """The same ranks with a group of their own, for a thread beside the training. Called by every rank."""
         if self.control_group is None:
             return self
-        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout))
+        limit = timedelta(seconds=self.timeout)
+        # Made by its members alone: this world may be a part of a larger one.
+        group = dist.new_group(range(self.size), limit, backend="gloo", use_local_synchronization=True)
         return replace(self, data_group=group, control_group=group)
 
     def device_barrier(self) -> None:
