@@ -33,8 +33,9 @@ SILENCE_LIMIT = 120.0
 """Seconds without a beat after which a rank counts as hung."""
 
 # Seconds for the other ranks to end by themselves once one has ended with this code. Those that stop on request have
-# agreed on it, and the slowest may still be writing the checkpoint; nobody waits for the peers of a crashed one.
-_GRACE = {StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0}
+# agreed on it, and the slowest may still be writing the checkpoint; those that fail together may still be closing
+# their loggers; nobody waits for the peers of a crashed one.
+_GRACE = {StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed.exit_code: 12.0}
 _CRASH_GRACE = 2.0
 # Ranks whose machine has lost another end by themselves, if the network tells them.
 _LOSS_GRACE = 5.0
