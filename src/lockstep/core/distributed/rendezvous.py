@@ -18,7 +18,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from lockstep.core.distributed.machines import Machines
 from lockstep.core.distributed.store import host_store, join_store, listen, loopback_listener
-from lockstep.core.errors import RunFailed
+from lockstep.core.errors import RunFailed, UserError
 
 LAST_CALL = 5.0
 """Seconds that a meeting of enough machines waits for one more."""
@@ -29,6 +29,7 @@ MISSED = 5
 
 _LOCAL_STORE_TIMEOUT = 60.0
 _STORE_TIMEOUT = 20.0
+_NAME_PATIENCE = 60.0
 _NAME = "lockstep"
 _JOB, _OUTCOME = "lockstep/job", "lockstep/outcome"
 
@@ -128,7 +129,7 @@ def open_meeting(machines: Machines | None, patience: float) -> Meeting:
 
 def _store_of(machines: Machines, patience: float) -> dist.TCPStore:
     """The machine whose address it is serves the store, on that address only; the others wait for it."""
-    address = machines.address()
+    address = _address_of(machines, min(patience, _NAME_PATIENCE))
     try:
         return host_store(listen(address, machines.port), _STORE_TIMEOUT)
     except OSError:
@@ -144,3 +145,15 @@ def _store_of(machines: Machines, patience: float) -> dist.TCPStore:
                 "with the same --rdzv-endpoint, and see that its firewall lets the port through"
             )
         time.sleep(0.5)
+
+
+def _address_of(machines: Machines, patience: float) -> str:
+    """The meeting point's address; a cluster may take a while to learn the name of a machine that has just started."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return machines.address()
+        except UserError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(1.0)
