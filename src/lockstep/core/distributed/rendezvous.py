@@ -17,7 +17,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 )
 
 from lockstep.core.distributed.machines import Machines
-from lockstep.core.distributed.store import host_store, join_store, listen, loopback_listener
+from lockstep.core.distributed.store import host_store, join_store, listen, loopback_listener, port_owner
 from lockstep.core.errors import RunFailed, UserError
 
 LAST_CALL = 5.0
@@ -140,9 +140,10 @@ def _store_of(machines: Machines, patience: float) -> dist.TCPStore:
             socket.create_connection((address, machines.port), timeout=5).close()
             return join_store(address, machines.port, _STORE_TIMEOUT)
         if time.monotonic() > deadline:
+            taken = f" (here the port is taken{owner})" if (owner := port_owner(machines.port)) else ""
             raise RunFailed(
-                f"{machines.endpoint}: nobody answered within {patience:g} s; start the run on that machine as well, "
-                "with the same --rdzv-endpoint, and see that its firewall lets the port through"
+                f"{machines.endpoint}: no run of ours answered within {patience:g} s{taken}; start it on that machine "
+                "as well, with the same --rdzv-endpoint, and see that its firewall lets the port through"
             )
         time.sleep(0.5)
 
