@@ -169,6 +169,7 @@ def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -
         if world.leads:
             try:
                 check = stack.enter_context(run.locked(job())).check
+                shelf.sweep(run.path)
                 run.write_config(to_yaml(config), workload)
                 run.write_system(world)
             except LockstepError as error:
