@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.core.distributed import collectives, nccl
+from lockstep.core.distributed import collectives, environment, nccl
 from lockstep.core.distributed.environment import launched_rank, launched_size, local_rank
 from lockstep.core.distributed.lanes import Lanes, Sync
+from lockstep.core.distributed.machines import interface_of
 from lockstep.core.distributed.store import all_on_this_machine, launched_store
 from lockstep.core.errors import RunFailed, UserError
 
@@ -101,6 +102,15 @@ class World:
             lanes=Lanes.split(self.lanes.total, self.rank, size, self.sync),
         )
 
+    def apart(self) -> "World":
+        """The same ranks with a group of their own, for a thread beside the training. Called by every rank."""
+        if self.control_group is None:
+            return self
+        limit = timedelta(seconds=self.timeout)
+        # Made by its members alone: this world may be a part of a larger one.
+        group = dist.new_group(range(self.size), limit, backend="gloo", use_local_synchronization=True)
+        return replace(self, data_group=group, control_group=group)
+
     def device_barrier(self) -> None:
         """Wait for this rank's own device, so that a wall clock read next is honest."""
         if self.device.type == "cuda":
@@ -143,7 +153,7 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
     backend = nccl.backend_for(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    _keep_gloo_on_loopback()
+    _choose_gloo_interface()
     try:
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
@@ -182,7 +192,13 @@ def describe_device(device: torch.device) -> str:
     return f"CPU ({platform.machine()})"
 
 
-def _keep_gloo_on_loopback() -> None:
-    """Let gloo listen on loopback when all ranks are on this machine and the user has not said otherwise."""
-    if all_on_this_machine() and "GLOO_SOCKET_IFNAME" not in os.environ and Path("/sys/class/net/lo").exists():
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def _choose_gloo_interface() -> None:
+    """Let gloo listen on loopback when all ranks are here, else on the network that the machines met on."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    if all_on_this_machine():
+        name = "lo" if Path("/sys/class/net/lo").exists() else None
+    else:
+        name = interface_of(os.environ.get(environment.ADDRESS, ""))
+    if name is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = name
