@@ -31,6 +31,8 @@ def test_the_guides_command_line_is_understood():
     assert (config.n_steps, config.rollout_size) == (32, 512)
     assert config.planned_episodes == 1000
     assert from_yaml(to_yaml(config), TradingConfig) == config
+    # Once translated, the guide's words stand in nobody's way.
+    assert replace(config, total_timesteps=5120).total_timesteps == 5120
 
 
 def test_the_guides_rates_are_the_default():
