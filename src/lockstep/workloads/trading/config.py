@@ -1,7 +1,7 @@
 """What can be set about trading: the market, the network and how it learns. Nothing here needs torch."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import RecurrentPPOConfig
 from lockstep.core.config.fields import Alias, OffOrCount, Range
@@ -41,31 +41,37 @@ class TradingConfig(MarketConfig, RecurrentPPOConfig):
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("learning_rate", "learning_rate_critic")
 
     def validate(self) -> None:
-        """Count in steps what the guide counts otherwise, and see that the network can be built."""
-        self._count_in_steps()
-        if self.no_data_load:
-            for name in ("data", "symbols", "start_date", "end_date"):
-                object.__setattr__(self, name, "")
+        """Put the guide's words into everybody's, and see that the network can be built."""
+        self._translate()
         super().validate()
         if self.network == "clstm" and self.hidden_size % 8:
             raise UserError(f"hidden_size {self.hidden_size}: network clstm needs a multiple of its 8 heads")
         if self.network == "clstm" and self.lstms == "two":
             raise UserError("lstms two: network clstm has one cascade for both; leave this out or use --network lstm")
 
-    def _count_in_steps(self) -> None:
-        """What the guide counts in episodes or over all accounts is kept as everything else is."""
+    def _translate(self) -> None:
+        """Keep in steps what the guide counts otherwise. Its words are used up by this, so that later ones count."""
+        changes: dict[str, Any] = {}
         if self.episodes:
-            object.__setattr__(self, "total_timesteps", self.episodes * self.episode_length)
+            changes |= {"total_timesteps": self.episodes * self.episode_length, "episodes": 0}
         if self.checkpoint_interval:
-            object.__setattr__(self, "checkpoint_every", self.checkpoint_interval * self.episode_length)
+            changes |= {"checkpoint_every": self.checkpoint_interval * self.episode_length, "checkpoint_interval": 0}
         if self.update_interval:
-            if self.update_interval % self.n_envs:
-                below = max(self.update_interval // self.n_envs, 1) * self.n_envs
-                raise UserError(
-                    f"update_interval {self.update_interval} is no multiple of n_envs {self.n_envs}; "
-                    f"nearest: {below} or {below + self.n_envs}, or change --n-envs"
-                )
-            object.__setattr__(self, "n_steps", self.update_interval // self.n_envs)
+            changes |= {"n_steps": self._steps_between_updates(), "update_interval": 0}
+        if self.no_data_load:
+            changes |= {"data": "", "symbols": "", "start_date": "", "end_date": "", "no_data_load": False}
+        for name, value in changes.items():
+            object.__setattr__(self, name, value)
+
+    def _steps_between_updates(self) -> int:
+        if self.update_interval % self.n_envs == 0:
+            return self.update_interval // self.n_envs
+        below = self.update_interval // self.n_envs * self.n_envs
+        near = " or ".join(str(count) for count in (below, below + self.n_envs) if count)
+        raise UserError(
+            f"update_interval {self.update_interval} is no multiple of n_envs {self.n_envs}; nearest: {near}, "
+            "or change --n-envs"
+        )
 
     @property
     def planned_episodes(self) -> int:
