@@ -10,6 +10,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 GPU = torch.device("cuda", 0)
 
 
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """Every learner is compiled by itself; torch gives up after a few that differ."""
+    torch._dynamo.reset()
+
+
 def test_compiled_draws_are_those_of_the_host():
     def draws(index, step):
         numbers = chance.normals(42, "test", index, step, 1001)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.parts.activation import mish
+
 _NORM_EPS = 1e-5
 
 
@@ -27,7 +29,7 @@ class NormedLinear(nn.Linear):
     def forward(self, features: Tensor) -> Tensor:
         """(..., D) -> (..., D')."""
         features = self.norm(super().forward(features))
-        return simplices(features, self._simplex) if self._simplex else F.mish(features)
+        return simplices(features, self._simplex) if self._simplex else mish(features)
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, simplex: int = 0) -> nn.Sequential:
@@ -100,5 +102,5 @@ def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
             signal, kept = signal * kept, None
         if scale is not None and shift is not None:
             normed = F.layer_norm(signal, signal.shape[-1:], eps=_NORM_EPS)
-            signal = F.mish(normed * scale.unsqueeze(1) + shift.unsqueeze(1))
+            signal = mish(normed * scale.unsqueeze(1) + shift.unsqueeze(1))
     return signal
