@@ -99,8 +99,8 @@ def measure(
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
     results = about | _joined(played).summary()
-    report = getattr(subject.workload.module, "report", None)
-    return results | report(subject.config, results) if report else results
+    more = getattr(subject.workload.module, "more_results", None)
+    return results | more(subject.config, results) if more else results
 
 
 @dataclass(frozen=True)
