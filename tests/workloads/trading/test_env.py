@@ -219,6 +219,22 @@ def observations(env, steps):
     return rows
 
 
+def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
+    config = MarketConfig(episode_length=40)
+    env = TradingEnv(config, torch.arange(400), 3, torch.device("cpu"), staggered=True)
+    seen = split(env.reset(), 0)["portfolio_state"][:, 4]
+    ages = env.account.steps.clone()
+    assert (int(ages.min()), int(ages.max())) == (0, 39) and float(ages.double().mean()) == pytest.approx(19.5, abs=2)
+    torch.testing.assert_close(seen, ages.float() / 40)
+    ended = torch.stack([env.step(torch.zeros_like(ages)).terminated for _ in range(80)])
+    # The first end comes 40 days after the start that an account did not see, and from then on every 40 days.
+    assert torch.equal(ended.int().argmax(0) + 1, 40 - ages)
+    assert torch.equal(ended.sum(0), torch.full_like(ages, 2))
+    other = TradingEnv(config, torch.arange(100, 110), 3, torch.device("cpu"), staggered=True)
+    other.reset()
+    assert torch.equal(other.account.steps, ages[100:110])
+
+
 def test_no_observation_knows_a_later_bar():
     """Bars after some day are replaced by others: every observation up to that day stays the same to the bit."""
     data, length = history(days=200, symbols=1), 60

@@ -20,7 +20,7 @@ def build_learner(config: TradingConfig, world: World) -> PPOLearner:
     replays = any(config.is_historical_lane(lane) for lane in range(config.effective_lanes))
 
     def make_env(index: Tensor, seed: int) -> TradingEnv:
-        return TradingEnv(config, index, seed, world.device, history=history)
+        return TradingEnv(config, index, seed, world.device, history=history, staggered=True)
 
     def make_test(index: Tensor, seed: int) -> TradingEnv:
         # Real prices where any account learns from them, and of the same days: later ones stay unseen.

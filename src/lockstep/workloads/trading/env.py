@@ -7,6 +7,7 @@ what is seen float32. An episode ends after `episode_length` days, positions cou
 import torch
 from torch import Tensor
 
+from lockstep.core import random
 from lockstep.core.errors import UserError
 from lockstep.parts.vector_env import Transition
 from lockstep.workloads.trading.account import Account
@@ -35,12 +36,14 @@ class TradingEnv:
         historical: bool | None = None,
         split: Split = "train",
         sparse: bool | None = None,
+        staggered: bool = False,
     ) -> None:
         """`index` (E,): each account's number over the whole run. Call `reset` or `load` before the first step.
 
         `history`: the data, where it is loaded already. `historical`: all accounts trade its prices, or none does;
         None = as the lanes of the run say. `split`: the days of the data that are traded. `sparse`: price only the legs
         that there are and draw days ahead, which a recorded step cannot; the results are the same. Default: on the CPU.
+        `staggered`: accounts enter their first episode on a day of it that is drawn, so that not all end at once.
         """
         self.config, self.seed, self.device = config, seed, device
         self.index = index.to(device, torch.int64)
@@ -65,7 +68,7 @@ class TradingEnv:
         """(E,) steps of an episode; fewer than asked for where the data has not as many days."""
         if records:
             self.limit.masked_fill_(self.market.historical, records.episode_length)
-        self._started = False
+        self._started, self._staggered = False, staggered
 
     def _replays(self, historical: bool | None) -> Tensor:
         if historical is not None:
@@ -76,10 +79,15 @@ class TradingEnv:
 
     def reset(self) -> Tensor:
         """Start every episode anew; returns the (E, 430 + symbols) observation. The markets go on."""
-        if not self._started:
+        first, self._started = not self._started, True
+        if first:
             self.market.begin()
-            self._started = True
-        return self.restart(torch.ones(self.count, dtype=torch.bool, device=self.device))
+        observation = self.restart(torch.ones(self.count, dtype=torch.bool, device=self.device))
+        if not (first and self._staggered):
+            return observation
+        word = random.words(self.seed, "trading-age", self.index, 0)[0]
+        self.account.steps.copy_((word * self.limit) >> 32)
+        return self._observation()
 
     def step(self, action: Tensor) -> Transition:
         """Trade by one action (E,) int64, let a day pass, and restart the accounts whose episode ended."""

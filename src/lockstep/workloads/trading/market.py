@@ -148,7 +148,8 @@ class Market:
 
     def symbol(self) -> Tensor:
         """(E,) the number of each replaying account's symbol; whoever simulates has none, and reads 0."""
-        assert self._records is not None
+        if self._records is None:
+            return torch.zeros_like(self.row)
         return self._records.symbol.index_select(0, self.row)
 
     def indicators(self, logs: Tensor) -> Tensor:

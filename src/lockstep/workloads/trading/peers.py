@@ -59,7 +59,8 @@ def _accounts(config: TradingConfig) -> Any:
 
     class Accounts(VecEnv):
         def __init__(self) -> None:
-            self._env = TradingEnv(config, torch.arange(config.n_envs), config.seed, torch.device("cpu"))
+            index = torch.arange(config.n_envs)
+            self._env = TradingEnv(config, index, config.seed, torch.device("cpu"), staggered=True)
             space = spaces.Box(-LIMIT, LIMIT, self._env.observation_shape, np.float32)
             super().__init__(config.n_envs, space, spaces.Discrete(self._env.action_count))
 
