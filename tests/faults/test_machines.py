@@ -20,9 +20,9 @@ def free_port():
 
 
 def test_a_run_that_grows_from_one_machine_to_three_and_loses_one_ends_in_the_hash_of_one(start, tools, tmp_path):
-    run, size = tmp_path / "grown", ["--total-timesteps", "7680"]
+    run, steps = tmp_path / "grown", ["--total-timesteps", "7680"]
     elastic = ["--nnodes", "1:3", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--ranks", "1"]
-    words = tools.snake(tmp_path, "grown", *size, *elastic)
+    words = tools.snake(tmp_path, "grown", *steps, *elastic)
     first = start(*words, faults=PACED)
     tools.wait_until(lambda: tools.logged(run))
     others = [start(*words, faults=PACED) for _ in range(2)]
@@ -33,7 +33,7 @@ def test_a_run_that_grows_from_one_machine_to_three_and_loses_one_ends_in_the_ha
     sizes = [tools.ranks_of(point) for point in tools.logged(run)]
     assert (sizes[0], sizes[-1]) == (1, 2)
     assert [point["step"] for point in tools.logged(run)] == [256 * update for update in range(1, 31)]
-    start(*tools.snake(tmp_path, "alone", *size)).ends()
+    start(*tools.snake(tmp_path, "alone", *steps)).ends()
     assert tools.hash_of(run) == tools.hash_of(tmp_path / "alone")
 
 
