@@ -42,7 +42,7 @@ def debug() -> ControlConfig:
 
 
 def small() -> ControlConfig:
-    """Train on a laptop: balances the pole within minutes on two cores."""
+    """Train on a laptop: a smaller network and shorter plans, to balance a pole."""
     return ControlConfig(
         task="cartpole-balance",
         model_size=1,
