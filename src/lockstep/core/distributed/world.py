@@ -36,6 +36,8 @@ class World:
     """Carries tensors: NCCL on GPUs, else gloo."""
     control_group: dist.ProcessGroup | None = None
     """Carries flags and JSON in host memory: always gloo."""
+    side_group: dist.ProcessGroup | None = None
+    """Carries what one thread beside the training exchanges: always gloo."""
 
     @property
     def leads(self) -> bool:
@@ -86,30 +88,21 @@ class World:
         """A world of the first `size` ranks; None on the others. Called by every rank."""
         if size == self.size:
             return self
-        ranks = list(range(size))
-        # Every rank must take part in making a group, members or not.
-        limit = timedelta(seconds=self.timeout)
-        data = dist.new_group(ranks, timeout=limit) if self.data_group is not None else None
-        control = dist.new_group(ranks, limit, backend="gloo") if self.control_group is not None else None
+        groups: list[dist.ProcessGroup | None] = [None] * 3
+        if size > 1:
+            # Every rank must take part in making a group, members or not. Groups made by their members alone are named
+            # after how many groups each has, which those that belong to several parts do not agree on.
+            ranks, limit = list(range(size)), timedelta(seconds=self.timeout)
+            groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
         if self.rank >= size:
             return None
-        alone = size == 1
-        return replace(
-            self,
-            size=size,
-            data_group=None if alone else data,
-            control_group=None if alone else control,
-            lanes=Lanes.split(self.lanes.total, self.rank, size, self.sync),
-        )
+        data, control, side = groups
+        lanes = Lanes.split(self.lanes.total, self.rank, size, self.sync)
+        return replace(self, size=size, data_group=data, control_group=control, side_group=side, lanes=lanes)
 
     def apart(self) -> "World":
-        """The same ranks with a group of their own, for a thread beside the training. Called by every rank."""
-        if self.control_group is None:
-            return self
-        limit = timedelta(seconds=self.timeout)
-        # Made by its members alone: this world may be a part of a larger one.
-        group = dist.new_group(range(self.size), limit, backend="gloo", use_local_synchronization=True)
-        return replace(self, data_group=group, control_group=group)
+        """The same ranks for the one thread beside the training: its exchanges and the training's never meet."""
+        return replace(self, data_group=self.side_group, control_group=self.side_group)
 
     def device_barrier(self) -> None:
         """Wait for this rank's own device, so that a wall clock read next is honest."""
@@ -159,12 +152,12 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     except (RuntimeError, dist.DistError) as error:
         raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
-    data = dist.group.WORLD
-    control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+    data, limit = dist.group.WORLD, timedelta(seconds=timeout)
+    control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
+    side = dist.new_group(backend="gloo", timeout=limit)
     try:
-        yield World(rank, size, device, timeout=timeout, data_group=data, control_group=control).with_lanes(
-            size, "fast"
-        )
+        world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
+        yield world.with_lanes(size, "fast")
     finally:
         dist.destroy_process_group()
         # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it;
