@@ -24,10 +24,9 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(start, tools, undisturbed
     run, ballast = small_disk / "run", small_disk / "ballast"
     going = start(*tools.snake(small_disk, "run", "--ranks", "2"), faults=PACED)
     tools.wait_until(lambda: list((run / "checkpoints").glob("step-*")), what="a checkpoint")
-    with ballast.open("wb") as file, pytest.raises(OSError, match="No space left"):
+    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
         while True:
             file.write(bytes(1 << 12))
-            file.flush()
     tools.wait_until(lambda: "earlier checkpoints are untouched" in going.output, what="a warning")
     ballast.unlink()
     going.ends()
