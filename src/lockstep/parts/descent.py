@@ -2,13 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
 class Descent:
-    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out."""
+    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
+
+    With a weight decay it is AdamW; biases and the scales of norms do not decay.
+    """
 
     def __init__(
         self,
@@ -16,6 +20,7 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
     ) -> None:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
@@ -25,8 +30,13 @@ class Descent:
         # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
         self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
         self._fused = device.type != "mps"
-        self._adam = torch.optim.Adam(
-            self._parameters, lr=self._rate, eps=eps, betas=betas, fused=self._fused, capturable=on_gpu
+        self._adam = torch.optim.AdamW(
+            _groups(parameters, weight_decay),
+            lr=self._rate,
+            eps=eps,
+            betas=betas,
+            fused=self._fused,
+            capturable=on_gpu,
         )
 
     def set_rate(self, rate: float) -> None:
@@ -66,6 +76,16 @@ class Descent:
                     kind: _like(value, parameter) if kind != "step" else value.clone().to(parameter.device)
                     for kind, value in kept.items()
                 }
+
+
+def _groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """The parameters that decay and those that do not: vectors, and what is called a bias or a scale."""
+    if not weight_decay:
+        return [{"params": list(parameters.values()), "weight_decay": 0.0}]
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in parameters.items():
+        groups[parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")].append(parameter)
+    return [{"params": some, "weight_decay": weight_decay * decays} for decays, some in groups.items() if some]
 
 
 def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, warmup: int, stride: int) -> float:

@@ -111,6 +111,8 @@ def headline(metrics: Mapping[str, float]) -> str:
 _HEADLINE = (
     ("rollout/return_mean", "return", ".2f"),
     ("eval/return_mean", "eval", ".2f"),
+    ("train/epoch", "epoch", ".2f"),
+    ("eval/log_loss", "eval log loss", ".4f"),
     ("train/policy_loss", "policy", ".4f"),
     ("train/value_loss", "value", ".4f"),
     ("train/loss", "loss", ".4f"),
