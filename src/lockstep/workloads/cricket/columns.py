@@ -22,9 +22,7 @@ BALL_FEATURES = (
 )
 """What an earlier delivery tells."""
 
-_BATTER = (
-    *("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),
-)
+_BATTER = (*("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),)
 
 STATE_FEATURES: Mapping[str, tuple[str, ...]] = {
     "score_state": ("runs", "wickets", "legal_balls", "second_innings", "women"),
