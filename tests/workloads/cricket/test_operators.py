@@ -26,32 +26,38 @@ def naive_edges(table, row):
 
     for j, source in enumerate(history):
         for i, target in enumerate(history):
-            gap = i - j
-            if 1 <= gap <= 6:
-                add("recent_precedes", j, i, gap / 6)
-            elif 7 <= gap <= 24:
-                add("medium_precedes", j, i, (gap - 6) / 18)
-            elif gap > 24 and gap % 6 == 0:
-                add("distant_precedes", j, i)
-            if i != j and people[source][0] == people[target][0]:
-                add("same_bowler", j, i, abs(gap) / 24)
-            if i != j and people[source][1] == people[target][1]:
-                add("same_batsman", j, i, abs(gap) / 60)
-            if gap > 0 and people[source][:2] == people[target][:2]:
-                add("same_matchup", j, i)
-            if gap > 0 and table.over[source] == table.over[target]:
-                add("same_over", j, i, min(int(table.ball_in_over[target]) / 5, 1.0))
-        if people[source][1] == striker:
-            add("faced_by", j, 0, to="striker_identity")
-        if nonstriker in people[source][1:]:
-            add("partnered_by", j, 0, to="nonstriker_identity")
-        if people[source][0] == bowler:
-            add("bowled_by", j, 0, to="bowler_identity")
-        if j >= len(history) - 12:
-            for node in GROUPS["dynamics"]:
-                add("informs", j, 0, to=node)
-        add("attends", j, 0, to="query")
+            between(add, table, j, i, source, target)
+        to_players = {
+            ("faced_by", "striker_identity"): people[source][1] == striker,
+            ("partnered_by", "nonstriker_identity"): nonstriker in people[source][1:],
+            ("bowled_by", "bowler_identity"): people[source][0] == bowler,
+            ("attends", "query"): True,
+        }
+        to_players |= {("informs", node): j >= len(history) - 12 for node in GROUPS["dynamics"]}
+        for (relation, node), holds in to_players.items():
+            if holds:
+                add(relation, j, 0, to=node)
     return found
+
+
+def between(add, table, j, i, source, target):
+    """The edges from one ball to another, the j-th and the i-th of the innings."""
+    (bowler, batter, _), (other_bowler, other_batter, _) = table.people[source].tolist(), table.people[target].tolist()
+    gap = i - j
+    if 1 <= gap <= 6:
+        add("recent_precedes", j, i, gap / 6)
+    elif 7 <= gap <= 24:
+        add("medium_precedes", j, i, (gap - 6) / 18)
+    elif gap > 24 and gap % 6 == 0:
+        add("distant_precedes", j, i)
+    if gap and bowler == other_bowler:
+        add("same_bowler", j, i, abs(gap) / 24)
+    if gap and batter == other_batter:
+        add("same_batsman", j, i, abs(gap) / 60)
+    if gap > 0 and (bowler, batter) == (other_bowler, other_batter):
+        add("same_matchup", j, i)
+    if gap > 0 and table.over[source] == table.over[target]:
+        add("same_over", j, i, min(int(table.ball_in_over[target]) / 5, 1.0))
 
 
 def random_(*shape):

@@ -30,7 +30,7 @@ class Edges:
     present: Tensor
     """(B, L) whether there is a ball."""
     attention: Tensor
-    """(B, R, 1, L, L) edges of the attention relations; the axis of one is for heads."""
+    """(B, R, 1, L, L) float, 1 for an edge of the attention relations; the axis of one is for heads."""
     number: Tensor
     """(R, 1, L, L) the number on each edge, where it depends on the gap alone; 0 for same_over."""
     own_number: Tensor
@@ -67,7 +67,7 @@ def edges_of(samples: Samples, kept: frozenset[str]) -> Edges:
     order, inverse, window = _matchups(samples)
     return Edges(
         present=samples.present,
-        attention=torch.stack(masks, 1).unsqueeze(2) if masks else samples.present.new_zeros(len(every), 0),
+        attention=torch.stack(masks, 1).unsqueeze(2).float() if masks else samples.present.new_zeros(len(every), 0),
         number=_numbers(relations, gap),
         own_number=_own_numbers(relations, samples.ball_in_over),
         distant=((gap > MEDIUM_GAP) & (gap % DISTANT_STEP == 0)).float(),

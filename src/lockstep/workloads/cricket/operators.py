@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lockstep.parts.products import product
+
 _NEVER = -1e4
 """A score that softmax turns into 0, also in half precision."""
 _SLOPE = 0.2
@@ -86,8 +88,8 @@ class BallAttention(nn.Module):
         heard = self.target(nodes).view(-1, 1, targets, heads, depth)
         scores = (F.leaky_relu(spoken + heard, _SLOPE) * self.attention).sum(-1)
         allowed = mask.transpose(1, 2).unsqueeze(-1)
-        weights = torch.where(allowed, scores.float(), _NEVER).softmax(1) * allowed
-        return torch.einsum("blth,blthd->bthd", weights.to(spoken.dtype), spoken).flatten(2)
+        weights = masked_softmax(scores, allowed.float(), 1) * allowed
+        return (weights.to(spoken.dtype)[..., None] * spoken).sum(1).flatten(2)
 
 
 class GapAttention(nn.Module):
@@ -114,12 +116,12 @@ class GapAttention(nn.Module):
 
         query, key, value = by_head(self.query) / math.sqrt(depth), by_head(self.key), by_head(self.value)
         along = (query * self.edge[:, :, None]).sum(-1, keepdim=True)
-        scores = query @ key.transpose(-1, -2) + along * number
-        weights = torch.where(allowed, scores.float(), _NEVER).softmax(-1)
-        # A ball that nobody speaks to hears nothing; its weights are those of an empty softmax.
-        heard = allowed.any(-1, keepdim=True)
+        scores = product(query, key.transpose(-1, -2)) + along * number
+        weights = masked_softmax(scores, allowed, -1)
         mean = (weights * number).sum(-1, keepdim=True) + own_number
-        arrived = (weights.to(value.dtype) @ value + mean * self.edge[:, :, None]) * heard
+        # A ball that nobody speaks to hears nothing; its weights are those of an empty softmax.
+        heard = allowed.amax(-1, keepdim=True)
+        arrived = (product(weights.to(value.dtype), value) + mean * self.edge[:, :, None]) * heard
         return arrived.sum(1).transpose(1, 2).flatten(2)
 
 
@@ -142,8 +144,8 @@ class MatchupAttention(nn.Module):
         ranked = _Reordered.apply(balls, order, inverse)
         spoken = F.pad(self.source(ranked), (0, 0, span, 0)).unfold(1, span, 1)[:, :length].transpose(2, 3)
         scores = F.leaky_relu(spoken + self.target(ranked)[:, :, None], _SLOPE) @ self._by_head()
-        allowed = window[..., None]
-        weights = (torch.where(allowed, scores.float(), _NEVER).softmax(2) * allowed).to(spoken.dtype)
+        allowed = window[..., None].float()
+        weights = (masked_softmax(scores, allowed, 2) * allowed).to(spoken.dtype)
         spread = weights[..., None].expand(-1, -1, -1, -1, depth).reshape(count, length, span, heads * depth)
         return _Reordered.apply((spread * spoken).sum(2), inverse, order)
 
@@ -165,6 +167,12 @@ class _Reordered(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
         (inverse,) = ctx.saved_tensors
         return gradient.gather(1, inverse[..., None].expand_as(gradient)), None, None
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor, axis: int) -> Tensor:
+    """Softmax over what is allowed (1 or 0), in fp32; where nothing is, over everything."""
+    # Added instead of chosen: on a CPU that is 15 times faster, on a GPU the same.
+    return (scores.float() + (allowed - 1.0) * -_NEVER).softmax(axis)
 
 
 def glorot(weight: Tensor, inputs: int, outputs: int) -> None:
