@@ -3,14 +3,13 @@
 import numpy as np
 
 from lockstep.workloads.cricket.ledger import Ledger
-from lockstep.workloads.cricket.matches import KINDS
 from lockstep.workloads.cricket.running import Groups, ratio
 
 _ENDS = ("batter", "nonstriker")
 
 
 def actors(ledger: Ledger) -> dict[str, dict[str, np.ndarray]]:
-    """The node types of the players, each with its columns; bowling types are filled in from careers."""
+    """The node types of the players, each with its columns."""
     striker, nonstriker = _batters(ledger)
     return {
         "striker_state": striker,
@@ -25,6 +24,14 @@ def batting_positions(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
     crease = _Crease(ledger)
     position, _ = crease.arrivals()
     return crease.ends(position)
+
+
+def arrivals(ledger: Ledger) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every batter's coming in: who (index of the scorebook), place in the order, and at which delivery."""
+    crease = _Crease(ledger)
+    position, _ = crease.arrivals()
+    comes = crease.arrives()
+    return crease.player[comes], position[comes], crease.delivery[comes]
 
 
 class _Crease:
@@ -47,9 +54,13 @@ class _Crease:
         """As `sum`, over the last deliveries at which the player was at either end."""
         return self.groups.recent(events[self.delivery] * self.on_strike, rows)
 
+    def arrives(self) -> np.ndarray:
+        """Whether the player was not there at any earlier delivery of the innings."""
+        return self.groups.before(np.ones(len(self.key), np.int64)) == 0
+
     def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
         """The player's place in the batting order, and the legal balls bowled when the player came in."""
-        arrives = self.groups.before(np.ones(len(self.key), np.int64)) == 0
+        arrives = self.arrives()
         before = Groups(self.ledger.book.innings_of[self.delivery]).before(arrives.astype(np.int64))
         _, player = np.unique(self.key, return_inverse=True)
         position, entry = np.zeros((2, int(player.max(initial=-1)) + 1), np.int64)
@@ -104,7 +115,6 @@ def _bowler(ledger: Ledger) -> dict[str, np.ndarray]:
     economy = np.minimum(ratio(runs * 6, balls), 36)
     a_wicket_an_over = ratio(wickets * 6, balls)
     quiet = np.where(balls > 0, np.maximum(1 - economy / 10, 0), 0)
-    unknown = np.zeros(len(book))
     duel_balls = duel.before(ledger.faced)
     return {
         "balls": balls / 24,
@@ -113,8 +123,6 @@ def _bowler(ledger: Ledger) -> dict[str, np.ndarray]:
         "economy": economy / 15,
         "dot_share": ratio(spell.before(ledger.dot), balls),
         "threat": np.clip(0.5 * a_wicket_an_over + 0.5 * quiet, 0, 1),
-        "pace": unknown,
-        "spin": unknown,
         "first_ball": balls == 0,
         "single_share": ratio(spell.before(ledger.label == 1), balls + 6),
         "four_share": ratio(spell.before(ledger.label == 4), balls + 6),
@@ -142,8 +150,3 @@ def _partnership(ledger: Ledger) -> dict[str, np.ndarray]:
         "rate": np.minimum(ratio(runs * 6, balls), 36) / 10,
         "stability": np.minimum(balls / 30, 1),
     }
-
-
-def is_stumping(ledger: Ledger) -> np.ndarray:
-    """Whether the wicket was a stumping: only keepers make them, mostly off spin."""
-    return ledger.book["kind"] == KINDS.index("stumped")

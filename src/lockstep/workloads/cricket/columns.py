@@ -22,36 +22,66 @@ BALL_FEATURES = (
 )
 """What an earlier delivery tells."""
 
-_BATTER = (*("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),)
+_BATTER = (
+    *("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),
+    *("position", "entry", "log_balls", "single_share", "two_share", "four_share", "six_share"),
+    *("recent_runs", "recent_balls", "since_scored", "average_pace"),
+)
+
+
+def _each(what: str) -> tuple[str, ...]:
+    return tuple(f"{what}_{outcome}" for outcome in OUTCOMES)
+
 
 STATE_FEATURES: Mapping[str, tuple[str, ...]] = {
-    "score_state": ("runs", "wickets", "legal_balls", "second_innings", "women"),
-    "chase_state": ("needed", "required_rate", "is_chase", "rate", "difficulty", "balls_left", "wickets_left"),
-    "phase_state": ("powerplay", "middle", "death", "ball_in_over", "first_ball", "super_over"),
-    "time_pressure": ("balls_left", "urgency", "final_over"),
+    "score_state": (
+        *("runs", "wickets", "legal_balls", "second_innings", "women"),
+        *("rate", "boundary_share", "dot_share", "extras_share", "era"),
+        *(*_each("prior"), *_each("match_today"), *_each("innings_today")),
+    ),
+    "chase_state": (
+        *("needed", "required_rate", "is_chase", "rate", "difficulty", "balls_left", "wickets_left"),
+        *("ahead", "target", "first_dots", "first_fours", "first_sixes", "first_wickets", "first_balls"),
+    ),
+    "phase_state": (
+        *("powerplay", "middle", "death", "ball_in_over", "first_ball", "super_over"),
+        *("over", "legal_in_over", "last_of_over", "restricted", "restricted_balls", "free_hit"),
+        *("over_runs", "over_wickets", "over_boundaries"),
+    ),
+    "time_pressure": ("balls_left", "urgency", "final_over", "balls_per_wicket"),
     "wicket_buffer": ("in_hand", "tail"),
-    "striker_state": _BATTER,
+    "striker_state": (*_BATTER, *_each("today")),
     "nonstriker_state": _BATTER,
-    "bowler_state": ("balls", "runs", "wickets", "economy", "dot_share", "threat", "pace", "spin"),
+    "bowler_state": (
+        *("balls", "runs", "wickets", "economy", "dot_share", "threat", "pace", "spin"),
+        *("first_ball", "single_share", "four_share", "six_share", "wide_share", "last_over_runs"),
+        *("last_over_wickets", "duel_balls", "duel_runs", "duel_dot_share"),
+        *_each("today"),
+    ),
     "partnership": ("runs", "balls", "rate", "stability"),
     "batting_momentum": ("momentum",),
     "bowling_momentum": ("momentum",),
     "pressure_index": ("pressure",),
     "dot_pressure": ("dots", "since_boundary", "since_wicket", "weighted", "trend"),
 }
-"""What is known before a delivery, by node type."""
+"""What is known before a delivery, by node type; `today` is what players and teams did beyond what was expected."""
 
-_RATES = tuple(f"rate_{outcome}" for outcome in OUTCOMES)
+_CAREER = ("log_balls", *_each("rate"), *_each("skill"))
 
 CAREER_FEATURES: Mapping[str, tuple[str, ...]] = {
-    "venue": (*_RATES, "log_balls"),
-    "batting_team": (*_RATES, "log_balls"),
-    "bowling_team": (*_RATES, "log_balls"),
-    "striker_identity": (*_RATES, "log_balls"),
-    "nonstriker_identity": (*_RATES, "log_balls"),
-    "bowler_identity": (*_RATES, "log_balls"),
+    "venue": _CAREER,
+    "batting_team": _CAREER,
+    "bowling_team": _CAREER,
+    "striker_identity": (*_CAREER, *_each("phase_skill"), *_each("type_skill")),
+    "nonstriker_identity": _CAREER,
+    "bowler_identity": (*_CAREER, *_each("phase_skill")),
 }
-"""What the training matches tell about the entities of a delivery, by node type."""
+"""What the training matches tell about the entities of a delivery, by node type.
+
+log_balls: log of one plus the deliveries known; rate: log of how much more often than on average each outcome came,
+shrunk; skill: the same in log-odds after allowing for everything else (see skills.py), in this phase of the innings
+and, for a batter, against this type of bowling.
+"""
 
 
 class Columns(NamedTuple):
@@ -73,3 +103,8 @@ def lay_out(features: Mapping[str, Iterable[str]]) -> Columns:
 
 STATE_COLUMNS, STATE_WIDTH = lay_out(STATE_FEATURES)
 CAREER_COLUMNS, CAREER_WIDTH = lay_out(CAREER_FEATURES)
+PRIOR_COLUMNS = slice(
+    STATE_COLUMNS["score_state"].start + STATE_FEATURES["score_state"].index("prior_dot"),
+    STATE_COLUMNS["score_state"].start + STATE_FEATURES["score_state"].index("prior_wicket") + 1,
+)
+"""Columns of `state` that hold an additive model's log-probabilities of the outcomes."""

@@ -69,7 +69,7 @@ def _chase(ledger: Ledger) -> dict[str, np.ndarray]:
         "difficulty": np.where(chase, np.searchsorted([6.0, 8.0, 10.0, 12.0], rate, side="right") / 4, 0),
         "balls_left": np.where(chase, ledger.balls_left / 120, 1),
         "wickets_left": np.where(chase, (10 - ledger.wickets) / 10, 1),
-        "runs_a_ball_ahead": np.where(chase, np.clip((run_rate(ledger) - rate) / 12, -2, 1), 0),
+        "ahead": np.where(chase, np.clip((run_rate(ledger) - rate) / 12, -2, 1), 0),
         "target": ledger.target / 250,
         **{f"first_{name}": column for name, column in _first_innings(ledger).items()},
     }

@@ -2,26 +2,45 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 from lockstep.workloads.cricket.matches import Match
 
 
-def describe(match: Match) -> tuple[str, frozenset[str]]:
-    """The ground's own name, and the places that the file puts it in."""
-    name, *places = (part.strip() for part in match.venue.split(","))
-    return name, frozenset(place for place in (*places, match.city) if place)
-
-
+@dataclass(frozen=True)
 class Venues:
     """Numbers for the grounds of some matches: one name in one place, or in places that a file names together."""
 
-    def __init__(self, matches: Iterable[Match]) -> None:
-        seen = Counter(describe(match) for match in matches)
-        self._number: dict[tuple[str, str], int] = {}
-        self.names: list[str] = []
+    names: list[str] = field(default_factory=list)
+    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Name and place -> number; without a place, the ground of that name where most was played."""
+
+    @staticmethod
+    def of(matches: Iterable[Match]) -> "Venues":
+        """The grounds that these matches were played on."""
+        seen = Counter(_describe(match) for match in matches)
+        venues = Venues()
         for name in sorted({name for name, _ in seen if name}):
-            spellings = {places: count for (other, places), count in seen.items() if other == name}
-            self._add(name, spellings)
+            venues._add(name, {places: count for (other, places), count in seen.items() if other == name})
+        return venues
+
+    def number(self, match: Match) -> int:
+        """The number of a match's ground; -1 for one that is not among these."""
+        name, places = _describe(match)
+        for place in sorted(places) or [""]:
+            if (name, place) in self.numbers:
+                return self.numbers[name, place]
+        return -1
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, to be written."""
+        return {"names": self.names, "numbers": [[*key, number] for key, number in self.numbers.items()]}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> "Venues":
+        """The venues that `as_json` wrote."""
+        return Venues(value["names"], {(name, place): number for name, place, number in value["numbers"]})
 
     def _add(self, name: str, spellings: dict[frozenset[str], int]) -> None:
         grounds: list[tuple[set[str], int]] = []
@@ -32,15 +51,14 @@ class Venues:
                 joined, matches = joined | other[0], matches + other[1]
             if places:
                 grounds.append((joined, matches))
-        # A file that gives no place means the ground of that name where most was played.
         for places, _ in sorted(grounds, key=lambda ground: (-ground[1], sorted(ground[0]))) or [(set(), 0)]:
             number = len(self.names)
             self.names.append(name if len(grounds) < 2 else f"{name}, {min(places)}")
-            self._number.setdefault((name, ""), number)
-            self._number.update({(name, place): number for place in places})
+            self.numbers.setdefault((name, ""), number)
+            self.numbers.update({(name, place): number for place in places})
 
-    def number(self, match: Match) -> int:
-        """The number of a match's ground; -1 for one that is not among these."""
-        name, places = describe(match)
-        known = [self._number[name, place] for place in sorted(places) if (name, place) in self._number]
-        return known[0] if known else self._number.get((name, ""), -1) if not places else -1
+
+def _describe(match: Match) -> tuple[str, frozenset[str]]:
+    """The ground's own name, and the places that the file puts it in."""
+    name, *places = (part.strip() for part in match.venue.split(","))
+    return name, frozenset(place for place in (*places, match.city) if place)
