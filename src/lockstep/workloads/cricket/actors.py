@@ -5,8 +5,6 @@ import numpy as np
 from lockstep.workloads.cricket.ledger import Ledger
 from lockstep.workloads.cricket.running import Groups, ratio
 
-_ENDS = ("batter", "nonstriker")
-
 
 def actors(ledger: Ledger) -> dict[str, dict[str, np.ndarray]]:
     """The node types of the players, each with its columns."""
@@ -19,66 +17,11 @@ def actors(ledger: Ledger) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def batting_positions(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
-    """The place in the batting order (0 = first) of striker and non-striker at each delivery."""
-    crease = _Crease(ledger)
-    position, _ = crease.arrivals()
-    return crease.ends(position)
-
-
-def arrivals(ledger: Ledger) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every batter's coming in: who (index of the scorebook), place in the order, and at which delivery."""
-    crease = _Crease(ledger)
-    position, _ = crease.arrivals()
-    comes = crease.arrives()
-    return crease.player[comes], position[comes], crease.delivery[comes]
-
-
-class _Crease:
-    """Each delivery twice, once for the batter at either end: 2N rows in the order of deliveries."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        book, count = ledger.book, len(ledger.book)
-        self.ledger = ledger
-        self.delivery = np.repeat(np.arange(count), 2)
-        self.on_strike = np.tile([1, 0], count)
-        self.player = np.stack([book[end] for end in _ENDS], 1).reshape(-1)
-        self.key = book.innings_of[self.delivery] * (1 << 20) + self.player
-        self.groups = Groups(self.key)
-
-    def sum(self, events: np.ndarray) -> np.ndarray:
-        """Events of the deliveries that the same player faced earlier in the innings."""
-        return self.groups.before(events[self.delivery] * self.on_strike)
-
-    def recent(self, events: np.ndarray, rows: int) -> np.ndarray:
-        """As `sum`, over the last deliveries at which the player was at either end."""
-        return self.groups.recent(events[self.delivery] * self.on_strike, rows)
-
-    def arrives(self) -> np.ndarray:
-        """Whether the player was not there at any earlier delivery of the innings."""
-        return self.groups.before(np.ones(len(self.key), np.int64)) == 0
-
-    def arrivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """The player's place in the batting order, and the legal balls bowled when the player came in."""
-        arrives = self.arrives()
-        before = Groups(self.ledger.book.innings_of[self.delivery]).before(arrives.astype(np.int64))
-        _, player = np.unique(self.key, return_inverse=True)
-        position, entry = np.zeros((2, int(player.max(initial=-1)) + 1), np.int64)
-        position[player[arrives]] = before[arrives]
-        entry[player[arrives]] = self.ledger.legal_balls[self.delivery[arrives]]
-        return position[player], entry[player]
-
-    @staticmethod
-    def ends(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A column over both ends, split into striker's and non-striker's."""
-        return column[0::2], column[1::2]
-
-
 def _batters(ledger: Ledger) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    crease, book, label = _Crease(ledger), ledger.book, ledger.label
+    crease, book, label = ledger.crease, ledger.book, ledger.label
     faced = ledger.faced
     runs, balls = crease.sum(book["batter_runs"]), crease.sum(faced)
-    position, entry = crease.arrivals()
+    entry = crease.on_arrival(ledger.legal_balls[crease.delivery])
     since_faced = crease.groups.since((faced[crease.delivery] * crease.on_strike) > 0)
     scored = (book["batter_runs"][crease.delivery] * crease.on_strike) > 0
     boundaries = crease.sum(ledger.boundary)
@@ -91,7 +34,7 @@ def _batters(ledger: Ledger) -> tuple[dict[str, np.ndarray], dict[str, np.ndarra
         "boundaries": boundaries / 10,
         "not_yet_faced": balls == 0,
         "since_last_faced": np.where(since_faced > 0, np.minimum(since_faced / 12, 1), 1),
-        "position": position / 11,
+        "position": crease.position / 11,
         "entry": entry / 120,
         "log_balls": np.log1p(balls) / 4,
         "single_share": ratio(crease.sum(label == 1), balls + 5),

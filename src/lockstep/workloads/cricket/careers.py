@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.workloads.cricket.actors import batting_positions
 from lockstep.workloads.cricket.columns import CAREER_COLUMNS, CAREER_WIDTH, ROLES
 from lockstep.workloads.cricket.knowledge import Knowledge, Subject, members
 from lockstep.workloads.cricket.roles import batting_role
@@ -78,7 +77,7 @@ def today(subject: Subject, expected: np.ndarray) -> dict[str, np.ndarray]:
 def roles(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:
     """(len(rows), 3): roles of striker, non-striker and bowler; of strangers, as far as the scorecard tells."""
     known = [knowledge.roles.numpy()[subject.of_entity(entity)[rows]] for entity in ("striker", "nonstriker", "bowler")]
-    for column, position in enumerate(batting_positions(subject.ledger)):
+    for column, position in enumerate(subject.ledger.batting_positions):
         stranger = known[column] == _UNKNOWN
         known[column][stranger] = batting_role(position[rows][stranger])
     known[2][known[2] == _UNKNOWN] = _BOWLER

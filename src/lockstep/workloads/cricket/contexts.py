@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from lockstep.workloads.cricket.actors import batting_positions
 from lockstep.workloads.cricket.ledger import Ledger
 from lockstep.workloads.cricket.matches import OVERS
 from lockstep.workloads.cricket.situation import required_rate
@@ -31,7 +30,7 @@ def contexts(ledger: Ledger) -> Cells:
     book, phase = ledger.book, phase_of_over(ledger)
     faced = ledger.by_player("batter").before(ledger.faced)
     rate = np.where(ledger.target > 0, 1 + np.searchsorted(_RATES, required_rate(ledger), side="right"), 0)
-    striker, _ = batting_positions(ledger)
+    striker, _ = ledger.batting_positions
     ball = np.minimum(ledger.in_over.before(ledger.legal), 6)
     years = np.array([int(match.date[:4] or 0) for match in book.matches], np.int64)[book.match]
     return {

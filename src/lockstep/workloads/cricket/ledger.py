@@ -4,6 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
+from lockstep.workloads.cricket.crease import Crease
 from lockstep.workloads.cricket.matches import KINDS, OVERS
 from lockstep.workloads.cricket.running import Groups
 from lockstep.workloads.cricket.scorebook import Scorebook
@@ -109,6 +110,16 @@ class Ledger:
         """Whether the last delivery that was no wide was a no-ball."""
         last = self.in_innings.previous(self.faced > 0)
         return np.where(last >= 0, self.book["noballs"][last] > 0, False)
+
+    @cached_property
+    def crease(self) -> Crease:
+        """Both batters at every delivery."""
+        return Crease(self.book)
+
+    @property
+    def batting_positions(self) -> tuple[np.ndarray, np.ndarray]:
+        """The place in the batting order (0 = first) of striker and non-striker at each delivery."""
+        return self.crease.ends(self.crease.position)
 
     def of_innings(self, values: object) -> np.ndarray:
         """A value of each innings, at each of its deliveries."""

@@ -139,7 +139,7 @@ class _People:
         if not _is_name(name):
             raise NotAMatch("a player without a name")
         key = self._registry.get(name)
-        self.keys[name] = key if _is_name(key) else f"name:{name}"
+        self.keys[name] = str(key) if _is_name(key) else f"name:{name}"
         self._numbers[name] = len(self._numbers)
         return self._numbers[name]
 
@@ -259,7 +259,7 @@ def _is_name(value: Any) -> bool:
 
 def _text(info: dict[str, Any], key: str) -> str:
     value = info.get(key)
-    return value if _is_name(value) else ""
+    return str(value) if _is_name(value) else ""
 
 
 def _date(info: dict[str, Any]) -> str:

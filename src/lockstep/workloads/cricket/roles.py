@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from lockstep.workloads.cricket.actors import arrivals
 from lockstep.workloads.cricket.columns import ROLES
 from lockstep.workloads.cricket.contexts import phase_of_over
 from lockstep.workloads.cricket.ledger import Ledger
@@ -26,10 +25,11 @@ def batting_role(position: np.ndarray) -> np.ndarray:
 def infer_roles(ledger: Ledger, people: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
     """(size,) int64: the role of each player id, from the deliveries in `rows`; unknown for those not among them."""
     book = ledger.book
-    batters, places, at = arrivals(ledger)
-    counted = rows[at]
-    batted = np.bincount(people[batters[counted]], minlength=size)
-    position = np.bincount(people[batters[counted]], places[counted], size) / np.maximum(batted, 1)
+    crease = ledger.crease
+    comes = crease.arrives & rows[crease.delivery]
+    batters = people[crease.player[comes]]
+    batted = np.bincount(batters, minlength=size)
+    position = np.bincount(batters, crease.position[comes], size) / np.maximum(batted, 1)
     position[batted == 0] = np.inf
     played = _matches_played(ledger, people, rows, size)
     bowled = np.bincount(people[book["bowler"][rows]], ledger.legal[rows], size) / np.maximum(played, 1)

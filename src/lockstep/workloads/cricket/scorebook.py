@@ -77,6 +77,14 @@ def collect(matches: Iterable[Match]) -> Scorebook:
         name: table[:, number].astype(np.int32 if name in _PEOPLE else np.int8)
         for number, name in enumerate(Row._fields)
     }
-    joined = [np.concatenate(parts) if parts else np.empty(0, np.int64) for parts in (match_of, innings_of)]
-    order = sorted(index, key=index.__getitem__)
-    return Scorebook(kept, innings, columns, *joined, np.array(innings_match, np.int64), names, order, squads)
+    return Scorebook(
+        matches=kept,
+        innings=innings,
+        columns=columns,
+        match=np.concatenate(match_of) if match_of else np.empty(0, np.int64),
+        innings_of=np.concatenate(innings_of) if innings_of else np.empty(0, np.int64),
+        innings_match=np.array(innings_match, np.int64),
+        names=names,
+        keys=sorted(index, key=index.__getitem__),
+        squads=squads,
+    )

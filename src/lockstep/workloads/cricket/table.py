@@ -6,6 +6,7 @@ before delivery i.
 """
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,7 +95,8 @@ class DeliveryTable:
 
     def to(self, device: torch.device | str) -> "DeliveryTable":
         """The same table on another device."""
-        return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors().items()})
+        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors().items()}
+        return replace(self, **moved)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""

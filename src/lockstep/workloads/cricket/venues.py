@@ -46,16 +46,16 @@ class Venues:
         grounds: list[tuple[set[str], int]] = []
         for places, count in sorted(spellings.items(), key=lambda item: sorted(item[0])):
             joined, matches = set(places), count
-            for other in [ground for ground in grounds if ground[0] & places]:
+            for other in [found for found in grounds if found[0] & places]:
                 grounds.remove(other)
                 joined, matches = joined | other[0], matches + other[1]
             if places:
                 grounds.append((joined, matches))
-        for places, _ in sorted(grounds, key=lambda ground: (-ground[1], sorted(ground[0]))) or [(set(), 0)]:
+        for ground, _ in sorted(grounds, key=lambda found: (-found[1], sorted(found[0]))) or [(set(), 0)]:
             number = len(self.names)
-            self.names.append(name if len(grounds) < 2 else f"{name}, {min(places)}")
+            self.names.append(name if len(grounds) < 2 else f"{name}, {min(ground)}")
             self.numbers.setdefault((name, ""), number)
-            self.numbers.update({(name, place): number for place in places})
+            self.numbers.update({(name, place): number for place in ground})
 
 
 def _describe(match: Match) -> tuple[str, frozenset[str]]:
