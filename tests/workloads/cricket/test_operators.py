@@ -142,12 +142,15 @@ class Reference:
             layer = self.query.drives if relation == "drives" else self.query.attends
             number = GROUPS["dynamics"].index(source) if relation == "drives" else CONTEXT.index(source)
             return layer.weight.data[:, number * CHANNELS : (number + 1) * CHANNELS].T
-        groups = list(GROUPS.values())
-        own = next(number for number, nodes in enumerate(groups) if target in nodes)
-        sources = (groups[own - 1] if own else ()) + groups[own]
-        messages = self.context.messages.groups[own]
-        place = sources.index(source) * len(groups[own]) + groups[own].index(target)
-        return messages.weight.data[messages._place.tolist().index(place)]
+        messages = self.context.messages
+        if relation == "conditions":
+            groups = list(GROUPS.values())
+            below = next(number for number, nodes in enumerate(groups) if target in nodes)
+            row, column = (nodes.index(node) for nodes, node in ((groups[below], target), (groups[below - 1], source)))
+            cut = [slice(number * CHANNELS, (number + 1) * CHANNELS) for number in (row, column)]
+            return messages.down[below - 1].weight.data[cut[0], cut[1]].T
+        edges = [triple for triple in graph.context_pairs() if triple[1] != "conditions"]
+        return messages.across.weight.data[edges.index(triple)]
 
     def attention_of(self, relation, target):
         if relation == "same_matchup":

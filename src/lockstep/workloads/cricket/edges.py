@@ -18,6 +18,7 @@ from lockstep.workloads.cricket.graph import (
     RECENT_GAP,
     SCALES,
 )
+from lockstep.workloads.cricket.operators import barrier
 from lockstep.workloads.cricket.samples import Samples
 
 _BOWLER, _BATTER, _NONSTRIKER = 0, 1, 2
@@ -29,8 +30,10 @@ class Edges:
 
     present: Tensor
     """(B, L) whether there is a ball."""
-    attention: Tensor
-    """(B, R, 1, L, L) float, 1 for an edge of the attention relations; the axis of one is for heads."""
+    barred: Tensor
+    """(B, R, 1, L, L) 0 for an edge of the attention relations, else a barrier; the axis of one is for heads."""
+    heard: Tensor
+    """(B, R, 1, L, 1) 1 where a ball has any such edge."""
     number: Tensor
     """(R, 1, L, L) the number on each edge, where it depends on the gap alone; 0 for same_over."""
     own_number: Tensor
@@ -64,10 +67,12 @@ def edges_of(samples: Samples, kept: frozenset[str]) -> Edges:
     }
     every = (len(samples.present), length, length)
     masks = [allowed[relation]().expand(every) & samples.present[:, None, :] for relation in relations]
+    attention = torch.stack(masks, 1).unsqueeze(2) if masks else samples.present.new_zeros(1, 0, 1, 1, 1)
     order, inverse, window = _matchups(samples)
     return Edges(
         present=samples.present,
-        attention=torch.stack(masks, 1).unsqueeze(2).float() if masks else samples.present.new_zeros(len(every), 0),
+        barred=barrier(attention),
+        heard=attention.any(-1, keepdim=True).float(),
         number=_numbers(relations, gap),
         own_number=_own_numbers(relations, samples.ball_in_over),
         distant=((gap > MEDIUM_GAP) & (gap % DISTANT_STEP == 0)).float(),

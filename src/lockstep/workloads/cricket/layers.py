@@ -1,6 +1,7 @@
 """Message passing over the whole graph, and its last step. B: samples, N: context nodes, L: balls, C: channels."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -38,28 +39,31 @@ class ContextMessages(nn.Module):
 
     def __init__(self, channels: int, kept: frozenset[str]) -> None:
         super().__init__()
-        self._spans: list[tuple[slice, int]] = []
-        self.groups = nn.ModuleList()
-        edges = {(source, target) for source, relation, target in graph.context_pairs() if relation in kept}
-        above: tuple[str, ...] = ()
-        for nodes in GROUPS.values():
-            # A group hears itself and the group above it, which stand side by side in the context.
-            sources = above + nodes
-            found = [(s, t) for s, one in enumerate(sources) for t, other in enumerate(nodes) if (one, other) in edges]
-            start = CONTEXT.index(sources[0])
-            self._spans.append((slice(start, start + len(sources)), len(nodes)))
-            self.groups.append(SingleEdges(len(sources), len(nodes), found, channels) if found else nn.Identity())
-            above = nodes
+        groups = list(GROUPS.values())
+        self._spans = [slice(CONTEXT.index(nodes[0]), CONTEXT.index(nodes[-1]) + 1) for nodes in groups]
+        pairs = [(one, other) for one, relation, other in graph.context_pairs() if relation in kept - {"conditions"}]
+        edges = [(CONTEXT.index(one), CONTEXT.index(other)) for one, other in pairs]
+        self.across = SingleEdges(len(CONTEXT), edges, channels) if edges else None
+        self.down = nn.ModuleList()
+        if "conditions" in kept:
+            # Everybody in a group hears everybody in the group above: one matrix holds all of these edges.
+            for above, below in pairwise(groups):
+                layer = nn.Linear(len(above) * channels, len(below) * channels, bias=False)
+                glorot(layer.weight, channels, channels)
+                self.down.append(layer)
 
     def forward(self, context: Tensor) -> Tensor:
         """What arrives at each context node."""
-        arrived = []
-        for (sources, targets), messages in zip(self._spans, self.groups, strict=True):
-            if isinstance(messages, SingleEdges):
-                arrived.append(messages(context[:, sources]))
-            else:
-                arrived.append(torch.zeros_like(context[:, :targets]))
-        return torch.cat(arrived, 1)
+        arrived = torch.zeros_like(context)
+        if len(self.down):
+            parts = [torch.zeros_like(context[:, self._spans[0]])]
+            for layer, above, below in zip(self.down, self._spans, self._spans[1:], strict=False):
+                heard = layer(context[:, above].flatten(1))
+                parts.append(heard.view(len(context), below.stop - below.start, -1).to(context.dtype))
+            arrived = torch.cat(parts, 1)
+        if self.across is not None:
+            arrived = arrived + self.across(context.unbind(1)).transpose(0, 1)
+        return arrived
 
 
 class BallMessages(nn.Module):
@@ -82,7 +86,7 @@ class BallMessages(nn.Module):
         """What arrives at each ball."""
         arrived = self.root(balls)
         if self.attention is not None:
-            arrived = arrived + self.attention(balls, edges.attention, edges.number, edges.own_number)
+            arrived = arrived + self.attention(balls, edges.barred, edges.heard, edges.number, edges.own_number)
         if self.matchup is not None:
             arrived = arrived + self.matchup(balls, edges.order, edges.inverse, edges.window)
         if self.distant is not None:
