@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,26 +33,40 @@ class Store:
     """By part: train, validation, test."""
     index: EntityIndex
     knowledge: Knowledge
-    entities: Entities
     notes: tuple[str, ...]
     """What the user should know about the source: files that were left out."""
 
+    @property
+    def entities(self) -> Entities:
+        """Names by id, the unknown one first."""
+        unknown = "unknown"
+        balls = self.knowledge.counts["striker"].sum(1) + self.knowledge.counts["bowler"].sum(1)
+        return Entities(
+            (unknown, *self.index.venues.names),
+            (unknown, *self.index.teams),
+            (unknown, *(name for _, name in self.index.players)),
+            tuple(balls.tolist()),
+        )
 
-def write_store(path: Path, store: Store) -> None:
-    """Write a store to a directory of its own, in the place of any other."""
+
+def write_store(
+    path: Path,
+    index: EntityIndex,
+    knowledge: Knowledge,
+    notes: tuple[str, ...],
+    tables: Iterable[tuple[str, DeliveryTable]],
+) -> None:
+    """Write a store to a directory of its own, in the place of any other; tables are asked for one by one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     workspace = path.with_name(temporary_name(path.name))
     workspace.mkdir()
     try:
-        words: dict[str, Any] = {"format": FORMAT, "index": store.index.as_json(), "notes": store.notes, "tables": {}}
-        words["player_balls"] = store.entities.player_balls
-        for part, table in store.tables.items():
+        words: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "tables": {}}
+        for part, table in tables:
             save_file({name: _narrow(tensor) for name, tensor in table.tensors().items()}, workspace / _file(part))
             matches = [[match.file, match.date, match.teams, match.venue] for match in table.matches]
             words["tables"][part] = {"names": table.names, "matches": matches, "longest": table.longest}
-        save_file(
-            {name: tensor.contiguous() for name, tensor in store.knowledge.tensors().items()}, workspace / _KNOWLEDGE
-        )
+        save_file({name: tensor.contiguous() for name, tensor in knowledge.tensors().items()}, workspace / _KNOWLEDGE)
         # Sizes tell a file that a crash has cut short, which the file system may show under its final name.
         words["sizes"] = {file.name: file.stat().st_size for file in sorted(workspace.iterdir())}
         write_durably(workspace / _WORDS, json.dumps(words).encode())
@@ -80,18 +95,7 @@ def read_store(path: Path) -> Store:
         knowledge = Knowledge.from_tensors(load_file(path / _KNOWLEDGE))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a store of tables ({error})") from error
-    return Store(tables, index, knowledge, entities_of(index, words["player_balls"]), tuple(words["notes"]))
-
-
-def entities_of(index: EntityIndex, player_balls: list[int] | tuple[int, ...]) -> Entities:
-    """The names of an index by id, the unknown one first."""
-    unknown = "unknown"
-    return Entities(
-        (unknown, *index.venues.names),
-        (unknown, *index.teams),
-        (unknown, *(name for _, name in index.players)),
-        tuple(player_balls),
-    )
+    return Store(tables, index, knowledge, tuple(words["notes"]))
 
 
 def _file(part: str) -> str:

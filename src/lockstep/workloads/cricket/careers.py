@@ -14,8 +14,8 @@ _RATE_BALLS, _RATE_EVENTS = 60.0, 3.0
 """Deliveries of an average player that are mixed into each rate: so many, and enough for so many of the outcome."""
 _SKILL_SCALE = 3.0
 """Skills differ by some tenths; times this they are of the size of the other features."""
-_TODAY_BALLS = {"match_today": 40.0, "innings_today": 40.0, "striker_today": 10.0, "bowler_today": 10.0}
-"""The expected spread of today's surprises, as a number of deliveries (times p(1-p)) mixed in."""
+_TODAY_TEAM, _TODAY_PLAYER = 40.0, 10.0
+"""How slowly today's surprises are believed: as if so many deliveries (times p(1-p)) had gone as expected."""
 _NODES = {
     "venue": "venue",
     "batting_team": "batting_team",
@@ -51,26 +51,26 @@ def prior(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     return torch.log_softmax(total, 1)
 
 
-def today(subject: Subject, expected: np.ndarray) -> dict[str, np.ndarray]:
-    """(N, 7) each: in log-odds, how much more of each outcome than expected came before each delivery.
+def today(subject: Subject, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+    """(N, 7) by node type and name: in log-odds, how much more of each outcome than expected came before a delivery.
 
     Of the match, of the innings, of the striker's innings and of the bowler's spells; `expected`: (N, 7)
     probabilities for every delivery, from knowledge of other matches.
     """
     ledger, book = subject.ledger, subject.ledger.book
     groups = {
-        "match_today": Groups(book.match),
-        "innings_today": ledger.in_innings,
-        "striker_today": ledger.by_player("batter"),
-        "bowler_today": ledger.by_player("bowler"),
+        ("score_state", "match_today"): (Groups(book.match), _TODAY_TEAM),
+        ("score_state", "innings_today"): (ledger.in_innings, _TODAY_TEAM),
+        ("striker_state", "today"): (ledger.by_player("batter"), _TODAY_PLAYER),
+        ("bowler_state", "today"): (ledger.by_player("bowler"), _TODAY_PLAYER),
     }
-    result = {name: np.empty((len(book), CLASSES), np.float32) for name in groups}
+    result = {where: np.empty((len(book), CLASSES), np.float32) for where in groups}
     for outcome in range(CLASSES):
         chance = expected[:, outcome].astype(np.float64)
         surprise, spread = (ledger.label == outcome) - chance, chance * (1 - chance)
-        for name, group in groups.items():
-            shift = group.before(surprise) / (group.before(spread) + _TODAY_BALLS[name])
-            result[name][:, outcome] = shift * _SKILL_SCALE
+        for where, (group, mixed_in) in groups.items():
+            shift = group.before(surprise) / (group.before(spread) + mixed_in)
+            result[where][:, outcome] = shift * _SKILL_SCALE
     return result
 
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import torch
-
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, RunFailed, UserError, error_of
 from lockstep.workloads.cricket.archive import Archive, named, open_archive
@@ -19,7 +16,6 @@ from lockstep.workloads.cricket.cache import (
     FORMAT,
     Store,
     cache_directory,
-    entities_of,
     is_whole,
     read_store,
     write_store,
@@ -28,7 +24,7 @@ from lockstep.workloads.cricket.league import simulate
 from lockstep.workloads.cricket.ledger import Ledger
 from lockstep.workloads.cricket.matches import Match, NotAMatch, read_match
 from lockstep.workloads.cricket.scorebook import Scorebook, collect
-from lockstep.workloads.cricket.split import PARTS, Split, check_source, shuffled
+from lockstep.workloads.cricket.split import PARTS, TRAIN, Split, check_source, shuffled
 from lockstep.workloads.cricket.table import DeliveryTable, Entities
 from lockstep.workloads.cricket.tabulate import Learned, describe, learn
 
@@ -109,8 +105,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
 
     led(world, check)
     book = _other_matches(data, bad_files, store)
-    learned = Learned(store.index, store.knowledge, ())
-    return describe(Ledger(book), learned, np.zeros(len(book.matches), bool))
+    return describe(Ledger(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
 
 
 def led(world: World, work: Callable[[], Any]) -> Any:
@@ -142,47 +137,31 @@ def prepare(choices: Choices) -> Path:
         return path
     notes: list[str] = []
     if archive is not None and split is not None:
-        book = collect(_read(archive, split.files(), choices.bad_files, notes))
+        matches = list(_read(archive, split.files(), choices.bad_files, notes))
     else:
-        book = collect(simulate(choices.matches, choices.split_seed))
-        split = shuffled([match.file for match in book.matches], choices.split_seed)
-    store = make_store(book, split, notes)
+        matches = list(simulate(choices.matches, choices.split_seed))
+        split = shuffled([match.file for match in matches], choices.split_seed)
+    books = {part: collect(_chosen(matches, files)) for part, files in split.parts().items() if files}
+    for part, book in books.items():
+        if not len(book):
+            raise UserError(f"data {choices.data}: no match for {part} has a delivery; there is nothing to learn from")
+    learned = learn(Ledger(books[TRAIN]))
     try:
-        write_store(path, store)
+        write_store(path, learned.index, learned.everything, _summarised(notes), _tables(books, learned))
     except OSError as error:
         raise UserError(f"cache_dir {path.parent}: cannot be written ({error.strerror}); choose another") from error
     return path
 
 
-def make_store(book: Scorebook, split: Split, notes: list[str]) -> Store:
-    """Learn from the training matches of a scorebook, and describe every part's deliveries."""
-    training = np.isin([match.file for match in book.matches], split.train)
-    for part, files in split.parts().items():
-        if files and not np.isin([book.matches[match].file for match in np.unique(book.match)], files).any():
-            raise UserError(f"data: no match for {part} has a delivery; nothing can be learned from them")
-    ledger = Ledger(book)
-    learned = learn(ledger, training)
-    whole = describe(ledger, learned, training)
-    tables = {part: take_matches(whole, files) for part, files in split.parts().items() if files}
-    return Store(tables, learned.index, learned.everything, _entities(learned), _summarised(notes))
+def _chosen(matches: list[Match], files: tuple[str, ...]) -> list[Match]:
+    names = set(files)
+    return [match for match in matches if match.file in names]
 
 
-def take_matches(table: DeliveryTable, files: tuple[str, ...]) -> DeliveryTable:
-    """The deliveries of some of a table's matches, in the table's order."""
-    chosen = torch.tensor([match.file in set(files) for match in table.matches])
-    rows = torch.nonzero(chosen[table.match]).squeeze(1)
-    # How far each row and each match moves up.
-    new_row = torch.cumsum(chosen[table.match].long(), 0) - 1
-    new_match = torch.cumsum(chosen.long(), 0) - 1
-    tensors = {name: tensor[rows] for name, tensor in table.tensors().items() if name != "sample"}
-    tensors["first"] = new_row[tensors["first"]]
-    tensors["match"] = new_match[tensors["match"]]
-    tensors["sample"] = torch.nonzero(tensors["first"] != torch.arange(len(rows))).squeeze(1)
-    starts = torch.unique(tensors["first"])
-    lengths = torch.diff(starts, append=torch.tensor([len(rows)]))
-    matches = tuple(match for match, keep in zip(table.matches, chosen.tolist(), strict=True) if keep)
-    longest = int(lengths.max()) if len(rows) else 0
-    return DeliveryTable(**tensors, names=table.names, matches=matches, longest=longest)
+def _tables(books: dict[str, Scorebook], learned: Learned) -> Iterator[tuple[str, DeliveryTable]]:
+    """One table after the other, so that only one is in memory."""
+    for part, book in books.items():
+        yield part, describe(Ledger(book), learned, out_of_fold=part == TRAIN)
 
 
 def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:
@@ -206,11 +185,6 @@ def _other_matches(data: str, bad_files: str, store: Store) -> Scorebook:
     if not len(book):
         raise UserError(f"data {named(archive.path)}: holds no delivery that the model was not trained on")
     return book
-
-
-def _entities(learned: Learned) -> Entities:
-    balls = learned.everything.counts["striker"].sum(1) + learned.everything.counts["bowler"].sum(1)
-    return entities_of(learned.index, balls.tolist())
 
 
 def _summarised(notes: list[str]) -> tuple[str, ...]:

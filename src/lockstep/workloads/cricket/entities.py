@@ -19,14 +19,12 @@ class EntityIndex:
     """Key and name of each player, id 1 first."""
 
     @staticmethod
-    def of(book: Scorebook, training: np.ndarray) -> "EntityIndex":
-        """The entities of the training matches, given as a mask over the book's matches."""
-        matches = [match for match, chosen in zip(book.matches, training, strict=True) if chosen]
-        rows = training[book.match]
-        seen = np.unique(np.concatenate([book[column][rows] for column in ("batter", "bowler", "nonstriker")]))
+    def of(book: Scorebook) -> "EntityIndex":
+        """The entities of a scorebook: venues and teams of its matches, and whoever batted or bowled."""
+        seen = np.unique(np.concatenate([book[column] for column in ("batter", "bowler", "nonstriker")]))
         return EntityIndex(
-            Venues.of(matches),
-            tuple(sorted({team for match in matches for team in match.teams})),
+            Venues.of(book.matches),
+            tuple(sorted({team for match in book.matches for team in match.teams})),
             tuple(sorted((book.keys[person], book.names[person]) for person in seen)),
         )
 

@@ -5,7 +5,6 @@ that no delivery sees its own match. All other deliveries are told what all trai
 """
 
 import zlib
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import torch
 
 from lockstep.workloads.cricket import careers
 from lockstep.workloads.cricket.actors import actors
-from lockstep.workloads.cricket.columns import CAREER_WIDTH, STATE_FEATURES, STATE_WIDTH
+from lockstep.workloads.cricket.columns import CAREER_WIDTH, OUTCOMES, STATE_COLUMNS, STATE_FEATURES, STATE_WIDTH
 from lockstep.workloads.cricket.dynamics import dynamics
 from lockstep.workloads.cricket.entities import EntityIndex
 from lockstep.workloads.cricket.history import ball_features
@@ -42,28 +41,28 @@ def fold_of(file: str) -> int:
     return zlib.crc32(file.encode()) % FOLDS
 
 
-def learn(ledger: Ledger, training: np.ndarray) -> Learned:
-    """What the training matches teach, given as a mask over the scorebook's matches."""
+def learn(ledger: Ledger) -> Learned:
+    """What the matches of a ledger teach."""
     book = ledger.book
-    index = EntityIndex.of(book, training)
+    index = EntityIndex.of(book)
     subject = Subject.of(ledger, index)
-    folds = _folds(book)
-    masks = [training] + [training & (folds != fold) for fold in range(FOLDS)]
+    fold = _folds(book)[book.match]
+    masks = [fold >= 0] + [fold != number for number in range(FOLDS)]
     # Most of the work releases the interpreter, so two at a time use two cores.
     with ThreadPoolExecutor(2) as pool:
-        first, *others = pool.map(lambda mask: Knowledge.learn(subject, mask[book.match], index.sizes), masks)
+        first, *others = pool.map(lambda mask: Knowledge.learn(subject, mask, index.sizes), masks)
     return Learned(index, first, tuple(others))
 
 
-def describe(ledger: Ledger, learned: Learned, training: np.ndarray) -> DeliveryTable:
-    """The table of all deliveries; `training` says which matches must not be told about themselves."""
+def describe(ledger: Ledger, learned: Learned, out_of_fold: bool) -> DeliveryTable:
+    """The table of a ledger's deliveries; `out_of_fold` for the matches that were learned from."""
     book, subject = ledger.book, Subject.of(ledger, learned.index)
     career = torch.zeros(len(book), CAREER_WIDTH, dtype=torch.float16)
     prior, roles = np.zeros((len(book), 7), np.float32), np.zeros((len(book), 3), np.int64)
     types = {"pace": np.zeros(len(book)), "spin": np.zeros(len(book))}
-    fold = np.where(training, _folds(book), -1)[book.match]
-    for number, knowledge in enumerate((*learned.without, learned.everything)):
-        rows = np.flatnonzero(fold == (number if number < FOLDS else -1))
+    fold = _folds(book)[book.match] if out_of_fold else np.zeros(len(book), np.int64)
+    for number, knowledge in enumerate(learned.without if out_of_fold else [learned.everything]):
+        rows = np.flatnonzero(fold == number)
         career[rows] = careers.career(subject, knowledge, rows)
         prior[rows] = careers.prior(subject, knowledge, rows).numpy()
         roles[rows] = careers.roles(subject, knowledge, rows)
@@ -101,24 +100,27 @@ def _folds(book: Scorebook) -> np.ndarray:
     return np.array([fold_of(match.file) for match in book.matches], np.int64)
 
 
-def _state(ledger: Ledger, subject: Subject, prior: np.ndarray, types: Mapping[str, np.ndarray]) -> torch.Tensor:
+def _state(ledger: Ledger, subject: Subject, prior: np.ndarray, types: dict[str, np.ndarray]) -> torch.Tensor:
     """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order."""
-    known: dict[str, dict[str, np.ndarray]] = {**situation(ledger), **actors(ledger), **dynamics(ledger)}
-    known["bowler_state"] |= types
-    today = careers.today(subject, np.exp(prior))
-    outcomes = {
-        "score_state": {"prior": prior, "match_today": today["match_today"], "innings_today": today["innings_today"]},
-        "striker_state": {"today": today["striker_today"]},
-        "bowler_state": {"today": today["bowler_today"]},
-    }
-    state, place = torch.empty(len(ledger.book), STATE_WIDTH, dtype=torch.float16), 0
-    for node, names in STATE_FEATURES.items():
-        for name, block in outcomes.get(node, {}).items():
-            start = place + names.index(f"{name}_dot")
-            state[:, start : start + block.shape[1]] = torch.as_tensor(block)
-        for name in names:
-            if name in known[node]:
-                state[:, place] = torch.as_tensor(known[node].pop(name).astype(np.float32))
-            place += 1
-        assert not known[node], f"columns of {node} without a place: {list(known[node])}"
+    state = torch.full((len(ledger.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
+    # Some node types at a time: all columns in full precision would be most of the memory.
+    for look in (situation, actors, dynamics):
+        for node, columns in look(ledger).items():
+            for name, column in columns.items():
+                state[:, _place(node, name)] = torch.as_tensor(column.astype(np.float32))
+    for name, column in types.items():
+        state[:, _place("bowler_state", name)] = torch.as_tensor(column)
+    state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
+    for (node, name), block in careers.today(subject, np.exp(prior)).items():
+        state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
+    assert not state.isnan().any(), "a column of the state was not filled, or not with numbers"
     return state
+
+
+def _place(node: str, name: str) -> int:
+    return STATE_COLUMNS[node].start + STATE_FEATURES[node].index(name)
+
+
+def _outcomes(node: str, name: str) -> slice:
+    start = _place(node, f"{name}_{OUTCOMES[0]}")
+    return slice(start, start + len(OUTCOMES))
