@@ -19,7 +19,7 @@ from torch_geometric.nn import GATv2Conv, HeteroConv, SAGEConv, TransformerConv
 
 from lockstep.core.distributed.world import World
 from lockstep.workloads.cricket import graph
-from lockstep.workloads.cricket.build import build_network, dataset_of, frequencies, open_splits
+from lockstep.workloads.cricket.build import build_network, dataset_of, frequencies, open_splits, scales_of
 from lockstep.workloads.cricket.columns import BALL_FEATURES, CAREER_COLUMNS, STATE_COLUMNS
 from lockstep.workloads.cricket.edges import edges_of
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, GROUPS, PLAYER_RELATIONS, RELATIONS
@@ -127,7 +127,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     config = replace(base(), matches=40)
     splits = open_splits(config, World())
-    network = build_network(config, splits.entities, frequencies(splits.train))
+    network = build_network(config, splits.entities, frequencies(splits.train), scales_of(splits.train))
     data = dataset_of(config, splits.train)
     widths = {node: cut.stop - cut.start for node, cut in (STATE_COLUMNS | CAREER_COLUMNS).items()}
     peer = HeteroModel(config.hidden_dim, config.num_layers, config.num_heads, widths | {"ball": len(BALL_FEATURES)})

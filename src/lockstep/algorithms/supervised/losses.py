@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.algorithms.supervised.dataset import Dataset
+from lockstep.parts import distributions
 
 
 @dataclass
@@ -45,7 +46,7 @@ class ClassificationLoss(nn.Module):
         label = batch.dataset.labels(batch.group, batch.index)
         logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise).float()
         log_probabilities = F.log_softmax(logits, dim=1)
-        chosen = log_probabilities.gather(1, label[:, None]).squeeze(1)
+        chosen = distributions.chosen(log_probabilities, label)
         value = sample_losses(log_probabilities, chosen, self._gamma, self._smoothing)
         if self._class_weights is not None:
             value = value * self._class_weights[label]

@@ -1,6 +1,6 @@
 """From features and ids to the first vector of each node. B: samples, L: balls, C: channels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from lockstep.parts.dropout import CounterDropout, chance
 from lockstep.workloads.cricket.columns import (
     BALL_FEATURES,
     CAREER_COLUMNS,
+    CAREER_WIDTH,
     ENTITIES,
     ROLES,
     STATE_COLUMNS,
@@ -22,6 +23,7 @@ from lockstep.workloads.cricket.samples import Samples
 PLACE_WIDTH, ROLE_WIDTH = 32, 16
 """Numbers of a venue's or team's embedding, of a role's and of a player's team's."""
 _SPREAD = 0.02
+_LEAST, _MOST = 1e-3, 8.0
 _PLAYERS = ("striker_identity", "nonstriker_identity", "bowler_identity")
 
 
@@ -32,6 +34,39 @@ class Vocabulary:
     venues: int
     teams: int
     players: int
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Mean and deviation of every feature over the training samples."""
+
+    state_mean: Tensor
+    state_deviation: Tensor
+    career_mean: Tensor
+    career_deviation: Tensor
+
+
+class Scaling(nn.Module):
+    """Features with mean 0 and deviation 1; its numbers are stored with the weights."""
+
+    def __init__(self, scales: Scales | None) -> None:
+        super().__init__()
+        self.state_mean: Tensor
+        self.state_deviation: Tensor
+        self.career_mean: Tensor
+        self.career_deviation: Tensor
+        found = scales or Scales(
+            torch.zeros(STATE_WIDTH), torch.ones(STATE_WIDTH), torch.zeros(CAREER_WIDTH), torch.ones(CAREER_WIDTH)
+        )
+        for name, value in vars(found).items():
+            # What hardly ever differs must not become huge where it does.
+            self.register_buffer(name, value.clamp(min=_LEAST) if "deviation" in name else value)
+
+    def forward(self, samples: Samples) -> Samples:
+        """The same samples, scaled; outliers stay within a few deviations."""
+        state = (samples.state - self.state_mean) / self.state_deviation
+        career = (samples.career - self.career_mean) / self.career_deviation
+        return replace(samples, state=state.clamp(-_MOST, _MOST), career=career.clamp(-_MOST, _MOST))
 
 
 class Embeddings(nn.Module):
@@ -62,7 +97,7 @@ class ContextEncoder(nn.Module):
         nodes = len(CONTEXT)
         player_width = embeddings.player.embedding_dim
         self.state = nn.Parameter(torch.empty(STATE_WIDTH, channels))
-        nn.init.uniform_(self.state, -0.5, 0.5)
+        nn.init.normal_(self.state, std=0.3)
         careers = {node: cut.stop - cut.start for node, cut in CAREER_COLUMNS.items()}
         extra = {"venue": PLACE_WIDTH, "batting_team": PLACE_WIDTH, "bowling_team": PLACE_WIDTH}
         extra |= dict.fromkeys(_PLAYERS, player_width + 2 * ROLE_WIDTH)

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lockstep.algorithms.supervised.dataset import basic_sums
 from lockstep.workloads.cricket.columns import OUTCOME_RUNS, OUTCOMES, PHASES
@@ -42,19 +41,19 @@ class OutcomeTally:
     def count(self, log_probabilities: Tensor, inputs: Samples, label: Tensor, weight: Tensor) -> Tensor:
         """See Tally."""
         wide, probabilities = weight.double(), log_probabilities.double().exp()
-        truth = F.one_hot(label, _CLASSES).double()
+        truth = _one_hot(label, _CLASSES)
         best = log_probabilities.topk(3, dim=1).indices == label[:, None]
         shifted = (log_probabilities - SHIFT * self._log_prior).argmax(1)
         highest, named = probabilities.max(1)
         expected = probabilities @ self._runs - self._runs[label]
-        phase = F.one_hot(inputs.phase, len(PHASES)).double() * wide[:, None]
+        phase = _one_hot(inputs.phase, len(PHASES)) * wide[:, None]
         surprise = -(log_probabilities.double() * truth).sum(1)
         hit = (named == label).double()
         sums = {
             "basic": torch.stack(basic_sums(log_probabilities, label, weight)),
             "top": torch.stack([(best[:, :top].any(1) * wide).sum() for top in (2, 3)]),
-            "confusion": (truth * wide[:, None]).T @ F.one_hot(named, _CLASSES).double(),
-            "shifted": (truth * wide[:, None]).T @ F.one_hot(shifted, _CLASSES).double(),
+            "confusion": (truth * wide[:, None]).T @ _one_hot(named, _CLASSES),
+            "shifted": (truth * wide[:, None]).T @ _one_hot(shifted, _CLASSES),
             "confidence": _binned(highest[:, None], hit[:, None], wide)[0],
             "reliability": _binned(probabilities, truth, wide),
             "runs": torch.stack([(part * wide).sum() for part in (expected, expected.abs(), expected.square())]),
@@ -68,9 +67,14 @@ class OutcomeTally:
         return dict(numbers(unfold(total)))
 
 
+def _one_hot(number: Tensor, count: int) -> Tensor:
+    """(..., count) float64; compared, since PyTorch's own looks at the values, for which a GPU would be waited for."""
+    return (number[..., None] == torch.arange(count, device=number.device)).double()
+
+
 def _binned(probability: Tensor, came: Tensor, weight: Tensor) -> Tensor:
     """(B, K) forecasts and what came -> (K, BINS, 3)."""
-    place = F.one_hot((probability * BINS).long().clamp(max=BINS - 1), BINS).double() * weight[:, None, None]
+    place = _one_hot((probability * BINS).long().clamp(max=BINS - 1), BINS) * weight[:, None, None]
     parts = torch.stack([torch.ones_like(probability), probability, came], -1)
     return torch.einsum("bkn,bkt->knt", place, parts)
 

@@ -7,7 +7,14 @@ from torch import Tensor, nn
 
 from lockstep.workloads.cricket.columns import STATE_COLUMNS
 from lockstep.workloads.cricket.edges import Edges, edges_of
-from lockstep.workloads.cricket.encoders import BallEncoder, ContextEncoder, Embeddings, Vocabulary
+from lockstep.workloads.cricket.encoders import (
+    BallEncoder,
+    ContextEncoder,
+    Embeddings,
+    Scales,
+    Scaling,
+    Vocabulary,
+)
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, OTHER_BALL_RELATIONS, reads_balls
 from lockstep.workloads.cricket.layers import BallLayer, ContextLayer, Nodes, QueryLayer
 from lockstep.workloads.cricket.samples import Samples
@@ -65,10 +72,11 @@ def _part(film: Tensor | None, nodes: int | slice) -> Tensor | None:
 class CricketNetwork(nn.Module):
     """Samples -> logits of the outcomes (B, 7)."""
 
-    def __init__(self, sizes: Sizes, vocabulary: Vocabulary, prior: Tensor) -> None:
-        """`prior`: how often each outcome comes; what an untrained network predicts."""
+    def __init__(self, sizes: Sizes, vocabulary: Vocabulary, prior: Tensor, scales: Scales | None = None) -> None:
+        """`prior`: how often each outcome comes, which is what it predicts untrained; `scales`: of the features."""
         super().__init__()
         self._kept, self._film = sizes.kept, sizes.variant.film
+        self.scaling = Scaling(scales)
         self.embeddings = Embeddings(vocabulary, sizes.player_width, sizes.id_dropout)
         self.context = ContextEncoder(self.embeddings, sizes.hidden, sizes.dropout)
         reads = reads_balls(sizes.kept)
@@ -85,6 +93,7 @@ class CricketNetwork(nn.Module):
 
     def forward(self, samples: Samples, noise: Tensor | None) -> Tensor:
         """Logits; noise (B,) decides what dropout leaves out, None = nothing."""
+        samples = self.scaling(samples)
         context = self.context(samples, self.embeddings, noise)
         balls = self.balls(samples, self.embeddings, noise) if self.balls is not None else None
         edges = edges_of(samples, self._kept) if balls is not None else None

@@ -97,9 +97,9 @@ class Head(nn.Module):
         self.second, self.second_norm = nn.Linear(channels, channels // 2), nn.LayerNorm(channels // 2)
         self.last = nn.Linear(channels // 2, len(prior))
         self.dropouts = nn.ModuleList(CounterDropout(dropout, f"{place} {number}") for number in range(2))
-        nn.init.normal_(self.last.weight, std=0.01)
+        # Untrained, the network predicts how often each outcome comes at all.
+        nn.init.zeros_(self.last.weight)
         with torch.no_grad():
-            # Untrained, the network predicts how often each outcome comes at all.
             self.last.bias.copy_(prior.clamp(min=1e-4).log())
 
     def forward(self, vector: Tensor, noise: Tensor | None) -> Tensor:
