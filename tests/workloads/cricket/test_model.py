@@ -17,6 +17,9 @@ from lockstep.workloads.cricket.variants import VARIANTS
 PRIOR = torch.tensor([0.4, 0.3, 0.1, 0.01, 0.1, 0.04, 0.05])
 
 
+EVERYTHING = kept_relations("")
+
+
 def network(variant="base", dropped="", dropout=0.1, layers=3):
     torch.manual_seed(5)
     kept = kept_relations(dropped)
@@ -48,7 +51,7 @@ def test_every_weight_of_every_variant_is_trained(make_table, variant):
 
 def test_an_untrained_network_predicts_how_often_each_outcome_comes(make_table):
     table = make_table([30])
-    sizes = Sizes(16, 2, 2, 0.0, 0.0, 8, frozenset(RELATIONS), VARIANTS["full"])
+    sizes = Sizes(16, 2, 2, 0.0, 0.0, 8, EVERYTHING, VARIANTS["full"])
     built = CricketNetwork(sizes, Vocabulary(4, 5, 40), PRIOR)
     found = built(gather(table, table.phase(), table.sample, 29), None).softmax(1)
     torch.testing.assert_close(found, PRIOR.expand_as(found) / PRIOR.sum())
@@ -112,8 +115,9 @@ def test_dropped_relations_take_their_weights_with_them(make_table):
         less = network(dropped=relation)
         assert sum(p.numel() for p in less.parameters()) < sum(p.numel() for p in whole.parameters())
         assert torch.isfinite(less(samples, None)).all()
-    no_balls = network(dropped="faced_by, partnered_by,bowled_by,informs,attends")
-    assert no_balls.balls is None and torch.isfinite(no_balls(samples, None)).all()
+    for dropped in ("ball", "faced_by, partnered_by,bowled_by,informs,attends"):
+        no_balls = network(dropped=dropped)
+        assert no_balls.balls is None and torch.isfinite(no_balls(samples, None)).all()
     silent = network(dropped=",".join((*BALL_RELATIONS, *OTHER_BALL_RELATIONS)))
     assert silent.rounds[0].balls is None and silent.balls is not None
 

@@ -5,13 +5,13 @@ import torch
 
 from lockstep.workloads.cricket import graph
 from lockstep.workloads.cricket.edges import edges_of
-from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, GROUPS, PLAYER_RELATIONS, RELATIONS
+from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, GROUPS, PLAYER_RELATIONS
 from lockstep.workloads.cricket.layers import BallLayer, ContextLayer, Nodes, QueryLayer
 from lockstep.workloads.cricket.samples import gather
 
 pyg = pytest.importorskip("torch_geometric.nn")
 CHANNELS, HEADS = 8, 2
-EVERYTHING = frozenset(RELATIONS)
+EVERYTHING = graph.kept_relations("")
 
 
 def naive_edges(table, row):

@@ -43,7 +43,7 @@ class CricketConfig(SupervisedConfig):
     player_dim: Count = 64
     """Numbers learned for each player by name."""
     drop_relations: str = ""
-    """Relations of the graph to leave out, separated by commas."""
+    """Relations of the graph to leave out, separated by commas; ball = all that start at earlier balls."""
     history_groups: Annotated[int, Range(at_least=1, at_most=24)] = 6
     """Lengths that histories are padded to, evenly spread: more waste less arithmetic, fewer suit small batches."""
 

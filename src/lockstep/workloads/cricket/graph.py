@@ -77,12 +77,7 @@ SCALES = {"recent_precedes": 6.0, "medium_precedes": 18.0, "same_bowler": 24.0, 
 def context_pairs() -> list[tuple[str, str, str]]:
     """Every (source, relation, target) between context nodes."""
     groups = list(GROUPS.values())
-    down = [
-        (source, "conditions", target)
-        for above, below in pairwise(groups)
-        for source in above
-        for target in below
-    ]
+    down = [(source, "conditions", target) for above, below in pairwise(groups) for source in above for target in below]
     across = [(one, "relates_to", other) for one, other in both_ways(_RELATED)]
     return down + across + [(one, "matchup", other) for one, other in both_ways(_MATCHED)]
 
@@ -106,14 +101,15 @@ def all_triples() -> list[tuple[str, str, str]]:
 
 
 def kept_relations(dropped: str) -> frozenset[str]:
-    """The relations that are left when those of a list as 'drives,matchup' are dropped."""
+    """The relations that are left when those of a list as 'drives,matchup' are dropped, and `ball` unless it is."""
     names = [name.strip() for name in dropped.split(",") if name.strip()]
+    known = (*RELATIONS, "ball")
     for name in names:
-        if name not in RELATIONS:
-            near = nearest(name, list(RELATIONS))
+        if name not in known:
+            near = nearest(name, list(known))
             hint = f"the nearest is {near}" if near else f"relations are {', '.join(RELATIONS)}"
             raise UserError(f"drop_relations {name!r}: no such relation; {hint}")
-    kept = frozenset(RELATIONS) - frozenset(names)
+    kept = frozenset(known) - frozenset(names)
     if not kept & set(QUERY_RELATIONS):
         raise UserError("drop_relations: without attends and drives nothing reaches the prediction; keep one of them")
     return kept
@@ -121,4 +117,4 @@ def kept_relations(dropped: str) -> frozenset[str]:
 
 def reads_balls(kept: Collection[str]) -> bool:
     """Whether earlier balls reach the prediction at all."""
-    return any(relation in kept for relation in FED_BY_BALLS)
+    return "ball" in kept and any(relation in kept for relation in FED_BY_BALLS)

@@ -105,8 +105,9 @@ class ContextLayer(nn.Module):
         self.messages = ContextMessages(channels, kept)
         self.players = [number for number, relation in enumerate(PLAYER_RELATIONS) if relation in kept]
         self.player_nodes = [CONTEXT.index(node) for node in PLAYER_RELATIONS.values()]
-        self.from_balls = BallAttention(len(self.players), channels, heads) if self.players else None
-        self.informs = BallAttention(len(GROUPS["dynamics"]), channels, heads) if "informs" in kept else None
+        reads, informs = graph.reads_balls(kept), "informs" in kept
+        self.from_balls = BallAttention(len(self.players), channels, heads) if reads and self.players else None
+        self.informs = BallAttention(len(GROUPS["dynamics"]), channels, heads) if reads and informs else None
         self.bias = nn.Parameter(torch.zeros(len(CONTEXT), channels))
         self.norm = NodeNorm(len(CONTEXT), channels)
         self.dropout = CounterDropout(dropout, f"{place} context")
@@ -141,7 +142,7 @@ class QueryLayer(nn.Module):
         attends, drives, dynamics = "attends" in kept, "drives" in kept, len(GROUPS["dynamics"])
         self.attends = self._single(len(CONTEXT), channels) if attends else None
         self.drives = self._single(dynamics, channels) if drives else None
-        self.from_balls = BallAttention(1, channels, heads) if attends else None
+        self.from_balls = BallAttention(1, channels, heads) if attends and graph.reads_balls(kept) else None
         self.bias = nn.Parameter(torch.zeros(channels))
         self.norm = nn.LayerNorm(channels)
         self.dropout = CounterDropout(dropout, f"{place} query")
