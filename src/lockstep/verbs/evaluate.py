@@ -4,12 +4,13 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.core.config.fields import OffOrCount, Range, nearest
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.errors import UserError
 from lockstep.core.storage.disk import write_atomically
+from lockstep.verbs import assess as assessments
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command
 from lockstep.verbs.model import TRAINED, ModelOptions, Subject
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
     "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
-    "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n\n"
+    "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n"
+    "       lockstep eval RUN [--data PATH] [--part validation | test | train] where a workload predicts from data\n\n"
     "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
     "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
     "its evaluation.json unless --output says otherwise."
@@ -44,6 +46,12 @@ class EvaluateOptions(ModelOptions):
     """Where teams meet: who plays, a run, a file or a baseline of the workload; none = the model that is evaluated."""
     against: str = ""
     """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
+    data: str = ""
+    """Where a workload predicts from data: other data to measure on; none = a part of what the run was given."""
+    part: Literal["validation", "test", "train"] = "validation"
+    """Where a workload predicts from data: which part of it to measure on."""
+    plots: bool = True
+    """Where a workload predicts: also write pictures beside the JSON (needs the extra lockstep[plots])."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
@@ -54,19 +62,32 @@ def evaluate(words: list[str]) -> int:
     """The verb `eval`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
-    subject = models.find(text, options, fields)
+    subject, data = models.find_with_data(text, options, fields, options.data)
     _check_writable(options.output)
     if options.team or options.against:
         return _contest(subject, options)
     subject.check_policy(options.policy)
+    if data or options.part != "validation" or hasattr(subject.workload.module, "assess"):
+        return _assess(subject, data, options)
     results = measure(subject, options.policy, options.episodes, options.seed, options.device)
     print(json.dumps(results, indent=1) if options.json else table(results))
     _store(results, subject, options)
     return 0
 
 
+def _assess(subject: Subject, data: str, options: EvaluateOptions) -> int:
+    """Measure predictions, and report."""
+    results, found = assessments.assessment(subject, options.policy, data, options.part, options.device)
+    assessments.show(results, found, options)
+    _store(results, subject, options)
+    assessments.draw(found, subject, options)
+    return 0
+
+
 def measure(subject: Subject, policy: str, episodes: int, seed: int, device: str) -> dict[str, Any]:
     """Play episodes and report: the content of evaluation.json."""
+    if hasattr(subject.workload.module, "assess"):
+        return assessments.assessment(subject, policy, "", "validation", device)[0]
     about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
     if policy == TRAINED:
         model = models.load(subject, device)

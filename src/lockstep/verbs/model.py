@@ -88,6 +88,14 @@ def find(text: str, options: ModelOptions, fields: list[str]) -> Subject:
     return Subject(workload, from_yaml(config_text, workload.config_class, source), path, _run_around(path))
 
 
+def find_with_data(text: str, options: ModelOptions, fields: list[str], data: str) -> tuple[Subject, str]:
+    """As `find`, and the data that a stored model is to be used on; for a workload alone it is the workload's own."""
+    subject = find(text, options, fields)
+    if data and subject.path is None:
+        return find(text, options, [*fields, f"--data={data}"]), ""
+    return subject, data
+
+
 def place_of(subject: Subject, device: str) -> "World":
     """A world of one in which the subject is evaluated or watched."""
     from lockstep.core.distributed.world import World, choose_device

@@ -54,6 +54,8 @@ class PlayOptions(ModelOptions):
     """File to write the first game of the seed to, as JSON, instead of showing it; where the workload has such logs."""
     replay: str = ""
     """File that a game was written to, to be shown instead of a new one."""
+    data: str = ""
+    """Where a workload predicts from data: other data to follow; none = what the run was validated on."""
     max_frames: OffOrCount = 0
     """Frames after which to end; 0 = no limit, in a video 1,000."""
 
@@ -85,12 +87,14 @@ def play(words: list[str]) -> int:
     """The verb `play`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
-    subject = models.find(text, options, fields)
+    subject, data = models.find_with_data(text, options, fields, options.data)
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
+    if data:
+        subject.workload.offer("assess")
     if not options.replay:
         subject.check_policy(options.policy)
     write = _film_writer(options.video) if options.video else None
-    stage = _Stage(subject, options)
+    stage = _Stage(subject, options, data)
     if options.log:
         return _write_log(stage, options)
     if write:
@@ -101,8 +105,9 @@ def play(words: list[str]) -> int:
 class _Stage:
     """The player and the game: scenes for any seed."""
 
-    def __init__(self, subject: Subject, options: PlayOptions) -> None:
+    def __init__(self, subject: Subject, options: PlayOptions, data: str) -> None:
         self._subject, self._options = subject, options
+        self._data = {"data": data} if data else {}
         plays = options.policy == TRAINED and not options.replay
         self._model = models.load(subject, options.device) if plays else None
 
@@ -110,7 +115,7 @@ class _Stage:
         """Game after game, or the one that is shown again."""
         if self._options.replay:
             return self._subject.workload.offer("read_log")(Path(self._options.replay))
-        return self._subject.workload.offer("scenes")(self._subject.config, self._act(seed), seed)
+        return self._subject.workload.offer("scenes")(self._subject.config, self._act(seed), seed, **self._data)
 
     def write_log(self, seed: int, path: Path) -> None:
         """Write the first game of a seed to a file."""

@@ -24,7 +24,7 @@ def test_one_effect_with_much_data_finds_the_rates_of_its_members():
     odds = torch.zeros(2, CLASSES)
     odds[1, 5] = 1.0
     label = draw(odds[member])
-    fitted = fit_effects(label, [Effect("player", member, 2, 0.05)], sweeps=12)
+    fitted = fit_effects(label, [Effect("player", member, 2, (1.0,) * CLASSES)], sweeps=12)
     rates = (fitted["prior"] + fitted["player"]).softmax(1)
     counted = torch.stack([torch.bincount(label[member == one], minlength=CLASSES) for one in (0, 1)]) / 50_000
     assert torch.allclose(rates, counted, atol=0.004)
@@ -55,7 +55,8 @@ def test_who_bats_in_wild_overs_does_not_pass_for_a_hitter():
     odds[:, 5] = over * 1.5
     label = draw(odds, 4)
     alone = fit_effects(label, [Effect("player", player, 2)])["player"]
-    both = fit_effects(label, [Effect("over", over, 2, 0.05), Effect("player", player, 2)], sweeps=10)["player"]
+    effects = [Effect("over", over, 2, (1.0,) * CLASSES), Effect("player", player, 2)]
+    both = fit_effects(label, effects, sweeps=10)["player"]
     assert alone[0, 5] - alone[1, 5] > 0.6
     assert abs(both[0, 5] - both[1, 5]) < 0.1
 

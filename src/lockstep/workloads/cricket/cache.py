@@ -18,7 +18,7 @@ from lockstep.workloads.cricket.entities import EntityIndex
 from lockstep.workloads.cricket.knowledge import Knowledge
 from lockstep.workloads.cricket.table import DeliveryTable, Entities, MatchInfo
 
-FORMAT = 1
+FORMAT = 2
 """Counts up with every change of what is stored or how it is computed; older caches are then made anew."""
 _WORDS, _KNOWLEDGE = "words.json", "knowledge.safetensors"
 _KEPT_NARROW = ("runs", "score", "ball", "career")

@@ -31,14 +31,21 @@ _UNKNOWN, _BOWLER = ROLES.index("unknown"), ROLES.index("bowler")
 def career(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     """(len(rows), CAREER_WIDTH) float16: the careers of the entities of these rows."""
     result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16)
-    sizes = _sizes(knowledge)
-    member = {name: torch.as_tensor(index) for name, index, _, _ in members(subject, knowledge.spin, sizes, rows)}
+    member = {
+        name: torch.as_tensor(index) for name, index, _ in members(subject, knowledge.spin, _sizes(knowledge), rows)
+    }
+    year, years = subject.cells["year"]
     for node, entity in _NODES.items():
         # A non-striker is another batter: what is known about batting counts.
         kind = "striker" if entity == "nonstriker" else entity
         ids = torch.as_tensor(subject.of_entity(entity)[rows])
-        parts = [_record(knowledge, kind)[ids]]
-        parts += [knowledge.effects[name][member[name]] * _SKILL_SCALE for name in _DETAILS.get(node, ())]
+        this_year = ids * years + torch.as_tensor(year[rows])
+        parts = [
+            _record(knowledge, kind)[ids],
+            knowledge.effects[kind][ids] + knowledge.effects[f"{kind}_year"][this_year],
+        ]
+        parts += [knowledge.effects[name][member[name]] for name in _DETAILS.get(node, ())]
+        parts[1:] = [part * _SKILL_SCALE for part in parts[1:]]
         result[:, CAREER_COLUMNS[node]] = torch.cat(parts, 1).half()
     return result
 
@@ -46,7 +53,7 @@ def career(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
 def prior(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     """(len(rows), 7) float32: log-probabilities by the additive model."""
     total = knowledge.effects["prior"].repeat(len(rows), 1)
-    for name, index, _, _ in members(subject, knowledge.spin, _sizes(knowledge), rows):
+    for name, index, _ in members(subject, knowledge.spin, _sizes(knowledge), rows):
         total += knowledge.effects[name][torch.as_tensor(index)]
     return torch.log_softmax(total, 1)
 
@@ -92,12 +99,12 @@ def bowling_types(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> d
 
 
 def _record(knowledge: Knowledge, kind: str) -> Tensor:
-    """(size, 15): log of deliveries, rates and skills of every id of a kind."""
+    """(size, 8): log of deliveries and rates of every id of a kind."""
     counts = knowledge.counts[kind].float()
     balls, average = counts.sum(1, keepdim=True), knowledge.effects["prior"].exp()
     mixed = (_RATE_EVENTS / average).clamp(min=_RATE_BALLS)
     rates = (counts + mixed * average) / (balls + mixed) / average
-    return torch.cat([balls.log1p() / 4, rates.log() * 2, knowledge.effects[kind] * _SKILL_SCALE], 1)
+    return torch.cat([balls.log1p() / 4, rates.log() * 2], 1)
 
 
 def _sizes(knowledge: Knowledge) -> dict[str, int]:

@@ -79,8 +79,8 @@ CAREER_FEATURES: Mapping[str, tuple[str, ...]] = {
 """What the training matches tell about the entities of a delivery, by node type.
 
 log_balls: log of one plus the deliveries known; rate: log of how much more often than on average each outcome came,
-shrunk; skill: the same in log-odds after allowing for everything else (see skills.py), in this phase of the innings
-and, for a batter, against this type of bowling.
+shrunk; skill: the same in log-odds, in the year of the match, after allowing for everything else (see skills.py);
+phase_skill and type_skill: what is added to it in this phase of the innings and against this type of bowling.
 """
 
 

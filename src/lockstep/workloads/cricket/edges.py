@@ -108,7 +108,7 @@ def _matchups(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
     """Balls sorted by (bowler, batter), and which of the places before each are of the same two."""
     people, length = samples.ball_people, samples.present.shape[1]
     # Numbers of people are far below 2^31; padding is a matchup of nobody, which no window looks into.
-    pair = torch.where(samples.present, (people[..., _BOWLER] << 31) + people[..., _BATTER], -1)
+    pair = ((people[..., _BOWLER] << 31) + people[..., _BATTER]).masked_fill(~samples.present, -1)
     order = torch.argsort(pair, dim=1, stable=True)
     inverse = torch.argsort(order, dim=1)
     ranked = pair.gather(1, order)

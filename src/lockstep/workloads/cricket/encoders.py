@@ -86,7 +86,7 @@ class Embeddings(nn.Module):
         if noise is None or not self._id_dropout:
             return ids
         word = noise.view(-1, *[1] * (ids.dim() - 1))
-        return torch.where(chance(word, ids.to(torch.int32), f"id of a {kind}", self._id_dropout), 0, ids)
+        return ids.masked_fill(chance(word, ids.to(torch.int32), f"id of a {kind}", self._id_dropout), 0)
 
 
 class ContextEncoder(nn.Module):

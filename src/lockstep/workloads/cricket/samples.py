@@ -56,13 +56,17 @@ class Deliveries:
         self._rows = [table.sample[group == number] for number in range(len(lengths))] if balls else [table.sample]
         self.sizes = tuple(len(rows) for rows in self._rows)
 
+    def rows(self, group: int, index: Tensor) -> Tensor:
+        """(B,) the table's rows of some samples of a group."""
+        return self._rows[group][index]
+
     def labels(self, group: int, index: Tensor) -> Tensor:
         """(B,) outcomes."""
-        return self._table.label[self._rows[group][index]]
+        return self._table.label[self.rows(group, index)]
 
     def inputs(self, group: int, index: Tensor) -> Samples:
         """Samples of a group, by their numbers in it."""
-        return gather(self._table, self._phase, self._rows[group][index], self.lengths[group])
+        return gather(self._table, self._phase, self.rows(group, index), self.lengths[group])
 
 
 def group_lengths(longest: int, groups: int) -> tuple[int, ...]:

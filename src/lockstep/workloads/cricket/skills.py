@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 CLASSES = 7
-_SWEEPS = 5
+_SWEEPS = 7
 _CURVED_SWEEPS = 2
 """Sweeps in which the curvature is computed anew; it changes little after them."""
-_TYPICAL_STIFFNESS = (80.0, 100.0, 60.0, 40.0, 50.0, 20.0, 60.0)
-"""Where the estimate of each outcome's stiffness starts: players differ least in singles, most in sixes."""
 _LEAST, _MOST = 0.5, 3000.0
 
 
@@ -28,8 +26,8 @@ class Effect:
     member: Tensor
     """(n,) int64."""
     size: int
-    stiffness: float = 1.0
-    """Where the estimate of the shrinkage starts, in multiples of the typical one."""
+    stiffness: tuple[float, ...] = (80.0, 100.0, 60.0, 40.0, 50.0, 20.0, 60.0)
+    """Where the estimate of the shrinkage starts, by outcome: the nearer to its end, the fewer sweeps it takes."""
 
 
 def fit_effects(label: Tensor, effects: Sequence[Effect], sweeps: int = _SWEEPS) -> dict[str, Tensor]:
@@ -55,7 +53,7 @@ class _Fit:
         self.seen = self.observed.sum(1) > 0
         self.shift = torch.zeros(effect.size, CLASSES)
         self.curvature = torch.zeros(effect.size, CLASSES, dtype=torch.float64)
-        self.stiffness = torch.tensor(_TYPICAL_STIFFNESS, dtype=torch.float64) * effect.stiffness
+        self.stiffness = torch.tensor(effect.stiffness, dtype=torch.float64)
 
     def improve(self, probability: Tensor, curved: bool) -> None:
         """Move this effect's shifts, and with them the deliveries' probabilities."""
