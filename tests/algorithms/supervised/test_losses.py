@@ -15,6 +15,7 @@ from lockstep.algorithms.supervised.losses import (
     inverse_frequency,
     sample_losses,
 )
+from lockstep.algorithms.supervised.members import by_member, together
 
 
 def one(probabilities, label, gamma=0.0, smoothing=0.0):
@@ -76,3 +77,35 @@ def test_shares_of_uneven_parts_with_padding_add_up_to_the_mean_over_all_samples
     torch.testing.assert_close(found[0][0] + found[1][0], expected)
     plain = F.cross_entropy(Fixed().logits.expand(16, 2), everyone)
     torch.testing.assert_close(found[0][1]["log_loss"] + found[1][1]["log_loss"], plain.detach())
+
+
+def test_members_learn_apart_and_are_believed_together():
+    logits = torch.tensor([[[0.0, 0.0], [math.log(9.0), 0.0]]])
+    log_probabilities = by_member(logits)
+    torch.testing.assert_close(log_probabilities.exp(), torch.tensor([[[0.5, 0.5], [0.9, 0.1]]]))
+    torch.testing.assert_close(together(log_probabilities).exp(), torch.tensor([[0.7, 0.3]]))
+    alone = torch.randn(4, 3)
+    torch.testing.assert_close(together(by_member(alone)), F.log_softmax(alone, 1))
+
+
+class Two(Fixed):
+    """Two members with opinions of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([[0.3, -0.2], [1.0, 0.5]]))
+
+    def forward(self, inputs, noise):
+        return self.logits.expand(len(inputs), 2, 2)
+
+
+def test_the_loss_of_members_is_the_mean_of_theirs(points):
+    data, index = points((8,)), torch.arange(8)
+    eighth = torch.tensor(1 / 8)
+    batch = Batch(data, 0, index, torch.ones(8), torch.zeros_like(index), eighth, eighth)
+    loss, metrics = ClassificationLoss(Two())(batch)
+    labels, opinions = data.labels(0, index), Two().logits
+    apart = [F.cross_entropy(opinion.expand(8, 2), labels) for opinion in opinions]
+    torch.testing.assert_close(loss, sum(apart) / 2)
+    mean = opinions.softmax(1).mean(0)
+    torch.testing.assert_close(metrics["log_loss"], -mean[labels].log().mean().detach())

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lockstep.algorithms.supervised.dataset import Dataset
+from lockstep.algorithms.supervised.members import by_member, together
 from lockstep.parts import distributions
 
 
@@ -34,7 +34,10 @@ class ClassificationLoss(nn.Module):
     def __init__(
         self, network: nn.Module, class_weights: Tensor | None = None, gamma: float = 0.0, smoothing: float = 0.0
     ) -> None:
-        """`gamma`: of the focal loss; 0 = cross-entropy. The network: (inputs, noise) -> logits (B, C)."""
+        """`gamma`: of the focal loss; 0 = cross-entropy.
+
+        The network: (inputs, noise) -> logits (B, C), or (B, K, C) of K members.
+        """
         super().__init__()
         self.network = network
         self._gamma, self._smoothing = gamma, smoothing
@@ -44,28 +47,30 @@ class ClassificationLoss(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The micro-batch's share of the global loss, and its shares of what is worth watching."""
         label = batch.dataset.labels(batch.group, batch.index)
-        logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise).float()
-        log_probabilities = F.log_softmax(logits, dim=1)
-        chosen = distributions.chosen(log_probabilities, label)
-        value = sample_losses(log_probabilities, chosen, self._gamma, self._smoothing)
+        logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise)
+        log_probabilities = by_member(logits)
+        chosen = distributions.chosen(log_probabilities, label[:, None].expand(log_probabilities.shape[:2]))
+        # Members learn each by itself: what they agree on together is not what is minimised.
+        value = sample_losses(log_probabilities, chosen, self._gamma, self._smoothing).mean(1)
         if self._class_weights is not None:
             value = value * self._class_weights[label]
         loss = (value * batch.weight).sum() * batch.share
         with torch.no_grad():
-            hit = (logits.argmax(1) == label).float()
+            agreed = together(log_probabilities)
+            hit = (agreed.argmax(1) == label).float()
             metrics = {
                 "loss": loss,
-                "log_loss": -(chosen * batch.weight).sum() * batch.count_share,
+                "log_loss": -(distributions.chosen(agreed, label) * batch.weight).sum() * batch.count_share,
                 "accuracy": (hit * batch.weight).sum() * batch.count_share,
             }
         return loss, {name: value.detach() for name, value in metrics.items()}
 
 
 def sample_losses(log_probabilities: Tensor, chosen: Tensor, gamma: float, smoothing: float) -> Tensor:
-    """(B,) the loss of each sample before class weights; `chosen` (B,) is its label's log-probability."""
+    """The losses (...) before class weights of log-probabilities (..., C), of which `chosen` (...) are the labels'."""
     value = -chosen
     if smoothing:
-        value = (1.0 - smoothing) * value - smoothing * log_probabilities.mean(1)
+        value = (1.0 - smoothing) * value - smoothing * log_probabilities.mean(-1)
     if gamma:
         value = value * (1.0 - chosen.exp()).clamp(min=0.0) ** gamma
     return value

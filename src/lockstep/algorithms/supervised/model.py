@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.algorithms.supervised.members import by_member, together
 from lockstep.parts.copies import target_of
 
 
@@ -21,9 +22,9 @@ class SupervisedModel(nn.Module):
         """The weights that are measured and used."""
         return self.network if self.average is None else self.average
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Logits (B, C) without dropout."""
-        return self.serving(inputs, None)
+    def forward(self, inputs: Any) -> tuple[Tensor]:
+        """Log-probabilities (B, C) without dropout, as the first of what a model answers."""
+        return (together(by_member(self.serving(inputs, None))),)
 
     @torch.no_grad()
     def follow(self, share: Tensor) -> None:

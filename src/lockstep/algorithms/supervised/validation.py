@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lockstep.algorithms.supervised.dataset import Dataset, Tally
 from lockstep.algorithms.supervised.model import SupervisedModel
@@ -98,8 +97,7 @@ class Validator:
         for seat in seats:
             inputs = self._dataset.inputs(seat.group, seat.index)
             with self._precision.autocast():
-                logits = self._model(inputs)
-            log_probabilities = F.log_softmax(logits.float(), dim=1)
+                (log_probabilities,) = self._model(inputs)
             label = self._dataset.labels(seat.group, seat.index)
             self._sums += self._tally.count(log_probabilities, inputs, label, seat.weight)
 

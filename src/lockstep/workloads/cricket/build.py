@@ -1,7 +1,7 @@
 """Next-ball prediction as a learner: tables, network and supervised learning put together."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.learner import SupervisedLearner
 from lockstep.core.distributed.world import World
@@ -11,7 +11,7 @@ from lockstep.workloads.cricket.data import Splits, open_splits
 from lockstep.workloads.cricket.encoders import Scales, Vocabulary
 from lockstep.workloads.cricket.graph import kept_relations, reads_balls
 from lockstep.workloads.cricket.metrics import OutcomeTally
-from lockstep.workloads.cricket.model import CricketNetwork, Sizes
+from lockstep.workloads.cricket.model import CricketNetwork, Members, Sizes
 from lockstep.workloads.cricket.samples import Deliveries, group_lengths
 from lockstep.workloads.cricket.table import DeliveryTable, Entities
 from lockstep.workloads.cricket.variants import VARIANTS
@@ -31,7 +31,7 @@ def learner_for(config: CricketConfig, world: World, splits: Splits) -> Supervis
     return SupervisedLearner(config, world, network, train, validation, tally=OutcomeTally(prior.to(world.device)))
 
 
-def build_network(config: CricketConfig, entities: Entities, prior: Tensor, scales: Scales) -> CricketNetwork:
+def build_network(config: CricketConfig, entities: Entities, prior: Tensor, scales: Scales) -> nn.Module:
     """The network of a configuration, with the same first weights wherever it is built."""
     sizes = Sizes(
         hidden=config.hidden_dim,
@@ -44,9 +44,13 @@ def build_network(config: CricketConfig, entities: Entities, prior: Tensor, scal
         variant=VARIANTS[config.model],
     )
     vocabulary = Vocabulary(len(entities.venues), len(entities.teams), len(entities.players))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "network"))
-        return CricketNetwork(sizes, vocabulary, prior, scales)
+
+    def member(number: int) -> CricketNetwork:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(config.seed, f"network {number}"))
+            return CricketNetwork(sizes, vocabulary, prior, scales)
+
+    return member(0) if config.members == 1 else Members([member(number) for number in range(config.members)])
 
 
 def dataset_of(config: CricketConfig, table: DeliveryTable) -> Deliveries:

@@ -24,7 +24,7 @@ class CricketConfig(SupervisedConfig):
     """What to do with a file that is not a match: leave it out and say so, or end."""
     cache_dir: Annotated[str, Alias("processed_dir")] = ""
     """Folder for what was read from the match files; none = .lockstep-cache beside them."""
-    matches: Annotated[int, Range(at_least=8, at_most=100_000)] = 400
+    matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400
     """Without data: matches of the simulated league."""
     model: Annotated[
         Literal["base", "hybrid", "phase_modulated", "innings_conditional", "full"], Alias("model_class")
@@ -40,6 +40,8 @@ class CricketConfig(SupervisedConfig):
     """Share of each node's channels that training leaves out."""
     id_dropout: Annotated[float, Range(at_least=0, at_most=1)] = 0.1
     """Share of venues, teams and players whose name training hides, as it will be with unknown ones."""
+    members: Annotated[int, Range(at_least=1, at_most=64)] = 1
+    """Networks that learn side by side from different starts and whose probabilities are averaged."""
     player_dim: Count = 64
     """Numbers learned for each player by name."""
     drop_relations: str = ""
@@ -66,4 +68,4 @@ class CricketConfig(SupervisedConfig):
         without = f", without {self.drop_relations}" if self.drop_relations else ""
         sizes = f"{self.num_layers} rounds of {self.hidden_dim} channels, {self.num_heads} heads"
         data = self.data or f"a simulated league of {self.matches} matches"
-        return [("data", data), ("network", f"{self.model}, {sizes}{without}"), *super().work(shared)]
+        return [("data", data), ("network", f"{self.members} x {self.model}, {sizes}{without}"), *super().work(shared)]

@@ -35,6 +35,7 @@ class OutcomeTally:
 
     def __init__(self, prior: Tensor) -> None:
         """`prior`: (7,) how often each outcome comes in training."""
+        self.device = prior.device
         self._log_prior = prior.clamp(min=1e-6).log()
         self._runs = torch.tensor(OUTCOME_RUNS, dtype=torch.float64, device=prior.device)
 

@@ -1,5 +1,6 @@
 """The network: encoders, rounds of message passing, and a head on the query's vector. B: samples, C: channels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,9 @@ from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, OTHER_BALL
 from lockstep.workloads.cricket.layers import BallLayer, ContextLayer, Nodes, QueryLayer
 from lockstep.workloads.cricket.samples import Samples
 from lockstep.workloads.cricket.variants import Film, Head, InningsHeads, MatchupReadout, Variant, state_of
+
+
+_GOLDEN = 0x9E3779B9
 
 
 @dataclass(frozen=True)
@@ -107,3 +111,19 @@ class CricketNetwork(nn.Module):
         if isinstance(self.head, InningsHeads):
             return self.head(vector, samples, noise)
         return self.head(vector, noise)
+
+
+class Members(nn.Module):
+    """Several networks side by side: samples -> logits (B, K, 7). Each leaves out something else."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, samples: Samples, noise: Tensor | None) -> Tensor:
+        """The logits of each."""
+        answers = []
+        for number, network in enumerate(self.networks):
+            own = None if noise is None else (noise + number * _GOLDEN) & 0xFFFFFFFF
+            answers.append(network(samples, own))
+        return torch.stack(answers, 1)

@@ -41,6 +41,11 @@ class Samples:
     """(B, L) deliveries of the over before each ball."""
 
 
+    def to(self, device: torch.device | str) -> "Samples":
+        """The same samples on another device."""
+        return Samples(**{name: value.to(device) for name, value in vars(self).items()})
+
+
 class Deliveries:
     """A table as a dataset: samples in groups by the length of their history, each padded to its group's longest."""
 

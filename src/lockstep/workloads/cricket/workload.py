@@ -1,6 +1,6 @@
 """Next-ball prediction with a graph network: the presets, and what can be done with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from lockstep.workloads.cricket.config import CricketConfig
@@ -85,9 +85,35 @@ summary = "Cricket: the next ball, by a graph network"
 config_class = CricketConfig
 PRESETS: dict[str, Callable[[], CricketConfig]] = {preset.__name__: preset for preset in (debug, small, base, guide)}
 
+BASELINES = ("prior", "phase", "over", "additive")
+"""Predictions without a network: by frequency, by phase, by over and wickets, and the additive model."""
+
+
+def fit(config: CricketConfig, explicit: Collection[str]) -> tuple[CricketConfig, list[str]]:
+    """See that the matches and their split are there, before anything is started."""
+    if config.data:
+        from lockstep.workloads.cricket.split import check_source
+
+        check_source(config.data, config.split, config.split_seed)
+    return config, []
+
 
 def build(config: CricketConfig, world: Any) -> Any:
     """Build the learner for this configuration on this rank. Called by every rank."""
     from lockstep.workloads.cricket.build import build_learner
 
     return build_learner(config, world)
+
+
+def assess(config: CricketConfig, policy: str, learner: Any, data: str, part: str, world: Any) -> Any:
+    """Measure a trained learner, or one of BASELINES, on other data or a part of the run's. Called by every rank."""
+    from lockstep.workloads.cricket.assess import assess as measure
+
+    return measure(config, policy, learner, data, part, world)
+
+
+def scenes(config: CricketConfig, act: Any, seed: int, data: str = "") -> Any:
+    """Follow one match after another, yielding every ball with its prediction."""
+    from lockstep.workloads.cricket.watch import scenes as watch
+
+    return watch(config, act, seed, data)
