@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         choices = Choices(told.data, told.split, folder)
         with timed("files to tables"):
-            splits = open_splits(choices, World())
+            open_splits(choices, World())
         with timed("from the cache"):
             splits = open_splits(choices, World())
     print(f"samples: train {splits.train.samples:,}, validation {splits.validation.samples:,}")
