@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,19 +19,28 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        *,
+        scales: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
+        """`scales`: what the rate is multiplied with for parameters whose names begin so, where it is not one."""
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
-        # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-        self._rate: Tensor | float = torch.zeros((), device=device) if on_gpu else 0.0
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in parameters.items():
+            kind = _scale_of(name, scales or {}), weight_decay * _decays(name, parameter)
+            groups.setdefault(kind, []).append(parameter)
+        self._scales = [scale for scale, _ in groups]
         self._fused = device.type != "mps"
         self._adam = torch.optim.AdamW(
-            _groups(parameters, weight_decay),
-            lr=self._rate,
+            [
+                # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
+                {"params": some, "weight_decay": decay, "lr": torch.zeros((), device=device) if on_gpu else 0.0}
+                for (_, decay), some in groups.items()
+            ],
             eps=eps,
             betas=betas,
             fused=self._fused,
@@ -41,11 +49,11 @@ class Descent:
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next steps."""
-        for group in self._adam.param_groups:
+        for group, scale in zip(self._adam.param_groups, self._scales, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * scale)
             else:
-                group["lr"] = rate
+                group["lr"] = rate * scale
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
@@ -78,21 +86,19 @@ class Descent:
                 }
 
 
-def _groups(parameters: Mapping[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """The parameters that decay and those that do not: vectors, and what is called a bias or a scale."""
-    if not weight_decay:
-        return [{"params": list(parameters.values()), "weight_decay": 0.0}]
-    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for name, parameter in parameters.items():
-        groups[parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")].append(parameter)
-    return [{"params": some, "weight_decay": weight_decay * decays} for decays, some in groups.items() if some]
-
-
 def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, warmup: int, stride: int) -> float:
     """The learning rate of an update of `stride` steps after `steps`: warm-up, then the schedule over the whole run."""
     progress = min(steps / total_steps, 1.0)
     factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
     return rate * factor[schedule] * (min(1.0, (steps + stride) / warmup) if warmup else 1.0)
+
+
+def _scale_of(name: str, scales: Mapping[str, float]) -> float:
+    return next((scale for beginning, scale in scales.items() if name.startswith(beginning)), 1.0)
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -17,6 +17,7 @@ from lockstep.verbs.model import TRAINED, ModelOptions, Subject
 
 if TYPE_CHECKING:
     from lockstep.core.learner import Evaluation, Learner
+    from lockstep.verbs.model import TrainedModel
 
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
@@ -52,6 +53,8 @@ class EvaluateOptions(ModelOptions):
     """Where a workload predicts from data: which part of it to measure on."""
     plots: bool = True
     """Where a workload predicts: also write pictures beside the JSON (needs the extra lockstep[plots])."""
+    report: bool = True
+    """Also compare with others and draw charts, where the workload does that for a trained model."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
@@ -69,8 +72,12 @@ def evaluate(words: list[str]) -> int:
     subject.check_policy(options.policy)
     if data or options.part != "validation" or hasattr(subject.workload.module, "assess"):
         return _assess(subject, data, options)
-    results = measure(subject, options.policy, options.episodes, options.seed, options.device)
-    print(json.dumps(results, indent=1) if options.json else table(results))
+    model = models.load(subject, options.device) if options.policy == TRAINED else None
+    results = measure(subject, options.policy, options.episodes, options.seed, options.device, model)
+    lines = [table(results)]
+    if model is not None and options.report and hasattr(subject.workload.module, "report"):
+        lines += _report(results, subject, model, options)
+    print(json.dumps(results, indent=1) if options.json else "\n\n".join(lines))
     _store(results, subject, options)
     return 0
 
@@ -84,19 +91,37 @@ def _assess(subject: Subject, data: str, options: EvaluateOptions) -> int:
     return 0
 
 
-def measure(subject: Subject, policy: str, episodes: int, seed: int, device: str) -> dict[str, Any]:
-    """Play episodes and report: the content of evaluation.json."""
+def _report(results: dict[str, Any], subject: Subject, model: "TrainedModel", options: EvaluateOptions) -> list[str]:
+    """Add the workload's own comparison to the results, on at most one batch of episodes; returns it for people."""
+    episodes = min(options.episodes, LARGEST_BATCH)
+    found = subject.workload.offer("report")(subject.config, model.learner, model.world, episodes, options.seed)
+    results["comparison"] = found.summary()
+    folder = Path(options.output).parent if options.output else subject.run.path if subject.run else None
+    if folder is None:
+        return [found.table()]
+    try:
+        return [found.table(), f"chart: {found.write(folder)}"]
+    except OSError as error:
+        return [found.table(), f"no chart written ({error.strerror}); --output FILE puts it elsewhere"]
+
+
+def measure(
+    subject: Subject, policy: str, episodes: int, seed: int, device: str, model: "TrainedModel | None" = None
+) -> dict[str, Any]:
+    """Play episodes and report: the content of evaluation.json. `model`: the trained one, where it is loaded."""
     if hasattr(subject.workload.module, "assess"):
         return assessments.assessment(subject, policy, "", "validation", device)[0]
     about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
     if policy == TRAINED:
-        model = models.load(subject, device)
+        model = model or models.load(subject, device)
         about |= {"model": str(subject.path), "step": model.step}
         played = [model.learner.evaluate(count, first) for count, first in _batches(episodes, seed)]
     else:
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
-    return about | _joined(played).summary()
+    results = about | _joined(played).summary()
+    more = getattr(subject.workload.module, "more_results", None)
+    return results | more(subject.config, results) if more else results
 
 
 @dataclass(frozen=True)
@@ -160,6 +185,7 @@ def _trained(name: str, subject: Subject, options: EvaluateOptions) -> Contestan
 def table(results: dict[str, Any]) -> str:
     """The results for people: a heading and a line for each quantity."""
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
+    names = [name for name in names if name != f"{results['workload']}_task"]  # a number that only tells tasks apart
     what = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
         what += f" for {results['step']:,} steps ({results['model']})"
@@ -171,7 +197,23 @@ def table(results: dict[str, Any]) -> str:
             f"{name.replace('_', ' '):{width}}"
             + "".join(f"{results[f'{name}_{number}']:12,.2f}" for number in _NUMBERS)
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_task_lines(results)])
+
+
+def _task_lines(results: dict[str, Any]) -> list[str]:
+    """A line for each task, where a workload reports on several, and the score over all of them."""
+    tasks: dict[str, dict[str, float]] = results.get("tasks", {})
+    if not tasks:
+        return []
+    columns = list(next(iter(tasks.values())))
+    width = max(map(len, tasks))
+    lines = ["", " " * width + "".join(f"{name:>12}" for name in columns)]
+    for task, row in tasks.items():
+        numbers = (f"{row[name]:12,.0f}" if name == "episodes" else f"{row[name]:12,.2f}" for name in columns)
+        lines.append(f"{task:{width}}" + "".join(numbers))
+    if "normalised_score" in results:
+        lines.append(f"normalised score {results['normalised_score']:.2f}")
+    return lines
 
 
 def _batches(episodes: int, seed: int) -> list[tuple[int, int]]:
