@@ -28,7 +28,8 @@ USAGE = (
     "       lockstep play RUN --log game.json   or   lockstep play WORKLOAD --replay game.json\n\n"
     "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
     "one typical game: of nine, with the seeds S to S+8, the one with the median return. With --episodes N it shows\n"
-    "the first N games of seed S. Where a workload keeps a blotter (trading), that is printed instead of frames."
+    "the first N games of seed S. Where a workload keeps a blotter (trading), that is printed instead.\n"
+    "Where it predicts (cricket), matches of the data are followed, from number S on."
 )
 CANDIDATES = 9
 """Games out of which a video's is chosen."""
@@ -58,7 +59,7 @@ class PlayOptions(ModelOptions):
     replay: str = ""
     """File that a game was written to, to be shown instead of a new one."""
     data: str = ""
-    """Where a workload predicts from data: other data to follow; none = what the run was validated on."""
+    """Where a workload predicts: other data to follow than what the run was validated on."""
     max_frames: OffOrCount = 0
     """Frames after which to end; 0 = no limit, in a video 1,000."""
 
@@ -90,14 +91,12 @@ def play(words: list[str]) -> int:
     """The verb `play`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
-    subject, data = models.find_with_data(text, options, fields, options.data)
+    subject = models.find(text, options, fields, options.data)
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
-    if data:
-        subject.workload.offer("assess")
     if not options.replay:
         subject.check_policy(options.policy)
     write = _film_writer(options.video) if options.video else None
-    stage = _Stage(subject, options, data)
+    stage = _Stage(subject, options)
     if options.log:
         return _write_log(stage, options)
     if write:
@@ -110,9 +109,8 @@ def play(words: list[str]) -> int:
 class _Stage:
     """The player and the game: scenes for any seed."""
 
-    def __init__(self, subject: Subject, options: PlayOptions, data: str) -> None:
+    def __init__(self, subject: Subject, options: PlayOptions) -> None:
         self._subject, self._options = subject, options
-        self._data = {"data": data} if data else {}
         plays = options.policy == TRAINED and not options.replay
         self._model = models.load(subject, options.device) if plays else None
 
@@ -121,9 +119,10 @@ class _Stage:
         if self._options.replay:
             return self._subject.workload.offer("read_log")(Path(self._options.replay))
         make = self._subject.workload.offer("scenes")
-        # Where drawing costs something, the workload asks whether anybody will look.
-        asked = {"pictures": bool(self._options.video)} if "pictures" in signature(make).parameters else {}
-        return make(self._subject.config, self._act(seed), seed, **asked, **self._data)
+        # A workload asks whether anybody will look, where drawing costs something, and which data it is to follow.
+        known = {"pictures": bool(self._options.video), "data": self._subject.data}
+        asked = {name: value for name, value in known.items() if name in signature(make).parameters}
+        return make(self._subject.config, self._act(seed), seed, **asked)
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
         """Episode after episode: its lines and its return."""
@@ -135,8 +134,8 @@ class _Stage:
 
     def typical(self, seed: int) -> int:
         """Out of a few seeds from this one on, that of the first game with the median return (of two, the better)."""
-        if self._options.replay:
-            return seed
+        if self._options.replay or self._subject.workload.predicts:
+            return seed  # a match of the data, not one that is played anew
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = self._subject.workload.offer("evaluate_baseline")

@@ -1,4 +1,6 @@
-"""Deliveries made up by a seeded generator: every column filled, players changing as in a match."""
+"""Deliveries made up by a seeded generator: every column filled, players changing as in a match; and match files."""
+
+import json
 
 import pytest
 import torch
@@ -65,3 +67,50 @@ def make_table(innings_lengths, seed=0, players=30):
 @pytest.fixture(name="make_table")
 def fixture_make_table():
     return make_table
+
+
+def match_file(number, deliveries=30):
+    """A match of two short innings, as a file's content."""
+    people = [f"P{player}" for player in range(4)]
+
+    def innings(team, batters, bowler):
+        overs = [
+            {
+                "over": over,
+                "deliveries": [
+                    {
+                        "batter": batters[ball % 2],
+                        "bowler": bowler,
+                        "non_striker": batters[1 - ball % 2],
+                        "runs": {"batter": (number + ball) % 5, "extras": 0, "total": (number + ball) % 5},
+                    }
+                    for ball in range(6)
+                ],
+            }
+            for over in range(deliveries // 6)
+        ]
+        return {"team": team, "overs": overs}
+
+    info = {"teams": ["Reds", "Blues"], "venue": "Park", "dates": [f"2020-01-{number + 1:02d}"]}
+    return json.dumps(
+        {"info": info, "innings": [innings("Reds", people[:2], "P2"), innings("Blues", people[2:], "P0")]}
+    )
+
+
+def folder_of(path, count=12, **odd):
+    path.mkdir(parents=True)
+    for number in range(count):
+        (path / f"{number:02d}.json").write_text(match_file(number))
+    for name, content in odd.items():
+        (path / f"{name}.json").write_text(content)
+    return str(path)
+
+
+@pytest.fixture(name="match_file")
+def fixture_match_file():
+    return match_file
+
+
+@pytest.fixture(name="folder_of")
+def fixture_folder_of():
+    return folder_of

@@ -33,43 +33,6 @@ class Choices:
     matches: int = 24
 
 
-def match_file(number, deliveries=30):
-    """A match of two short innings, as a file's content."""
-    people = [f"P{player}" for player in range(4)]
-
-    def innings(team, batters, bowler):
-        overs = [
-            {
-                "over": over,
-                "deliveries": [
-                    {
-                        "batter": batters[ball % 2],
-                        "bowler": bowler,
-                        "non_striker": batters[1 - ball % 2],
-                        "runs": {"batter": (number + ball) % 5, "extras": 0, "total": (number + ball) % 5},
-                    }
-                    for ball in range(6)
-                ],
-            }
-            for over in range(deliveries // 6)
-        ]
-        return {"team": team, "overs": overs}
-
-    info = {"teams": ["Reds", "Blues"], "venue": "Park", "dates": [f"2020-01-{number + 1:02d}"]}
-    return json.dumps(
-        {"info": info, "innings": [innings("Reds", people[:2], "P2"), innings("Blues", people[2:], "P0")]}
-    )
-
-
-def folder_of(path, count=12, **odd):
-    path.mkdir(parents=True)
-    for number in range(count):
-        (path / f"{number:02d}.json").write_text(match_file(number))
-    for name, content in odd.items():
-        (path / f"{name}.json").write_text(content)
-    return str(path)
-
-
 def test_the_league_gives_three_tables_and_is_prepared_once(tmp_path, monkeypatch):
     choices = Choices(str(tmp_path))
     splits = open_splits(choices, World())
@@ -83,7 +46,7 @@ def test_the_league_gives_three_tables_and_is_prepared_once(tmp_path, monkeypatc
         assert torch.equal(tensor, again.train.tensors()[name])
 
 
-def test_the_cache_holds_no_code_and_follows_the_source(tmp_path):
+def test_the_cache_holds_no_code_and_follows_the_source(tmp_path, match_file, folder_of):
     source = folder_of(tmp_path / "matches")
     choices = Choices(str(tmp_path / "cache"), source)
     first = prepare(choices)
@@ -119,7 +82,7 @@ def test_a_cache_is_whole_only_with_all_files_and_of_this_format(tmp_path):
     assert not is_whole(path) and not is_whole(tmp_path / "nowhere")
 
 
-def test_a_bad_file_is_refused_or_left_out_by_option(tmp_path, capsys):
+def test_a_bad_file_is_refused_or_left_out_by_option(tmp_path, capsys, folder_of):
     source = folder_of(tmp_path / "matches", broken='{"info": {')
     with pytest.raises(UserError, match=r"broken\.json: not valid JSON .* or use --bad-files skip"):
         open_splits(Choices(str(tmp_path / "cache"), source), World())
@@ -129,7 +92,7 @@ def test_a_bad_file_is_refused_or_left_out_by_option(tmp_path, capsys):
     assert "left out broken.json: not valid JSON" in capsys.readouterr().err
 
 
-def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path):
+def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path, match_file):
     folder = tmp_path / "matches"
     folder.mkdir()
     for number in range(12):
@@ -139,7 +102,7 @@ def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path):
         prepare(Choices(str(tmp_path / "cache"), str(folder)))
 
 
-def test_other_matches_are_described_by_what_training_taught(tmp_path):
+def test_other_matches_are_described_by_what_training_taught(tmp_path, folder_of):
     source = folder_of(tmp_path / "matches")
     store = open_store(Choices(str(tmp_path / "cache"), source), World())
     table = describe_matches(source, "refuse", store, World())
@@ -169,7 +132,7 @@ def prepared_on_ranks(world, cache, source):
     return [splits.train.samples, float(splits.train.state.double().sum()), splits.entities.players]
 
 
-def test_one_rank_prepares_while_the_others_wait(ranks, tmp_path):
+def test_one_rank_prepares_while_the_others_wait(ranks, tmp_path, folder_of):
     source = folder_of(tmp_path / "matches")
     answers = ranks.run(prepared_on_ranks, str(tmp_path / "cache"), source, ranks=3)
     assert answers[0] == answers[1] == answers[2] and answers[0][0] == 9 * 2 * 29
@@ -177,7 +140,7 @@ def test_one_rank_prepares_while_the_others_wait(ranks, tmp_path):
 
 
 @pytest.mark.parametrize("trouble", ["broken file", "no source", "empty zip", "unwritable cache"])
-def test_an_error_of_the_preparing_rank_is_the_same_line_on_all(ranks, tmp_path, trouble):
+def test_an_error_of_the_preparing_rank_is_the_same_line_on_all(ranks, tmp_path, trouble, folder_of):
     source, cache = folder_of(tmp_path / "matches", broken="[]"), tmp_path / "cache"
     if trouble == "no source":
         shutil.rmtree(source)
@@ -201,7 +164,7 @@ def lost_on_one_rank(world, cache, source):
         data.read_store = read_store
 
 
-def test_a_cache_that_one_rank_cannot_read_ends_all(ranks, tmp_path):
+def test_a_cache_that_one_rank_cannot_read_ends_all(ranks, tmp_path, folder_of):
     source = folder_of(tmp_path / "matches")
     try:
         answers = ranks.run(lost_on_one_rank, str(tmp_path / "cache"), source, ranks=2)

@@ -78,7 +78,7 @@ def test_pictures_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     from lockstep.workloads.cricket import report
 
-    results = metrics.report(count([0, 1, 2, 3]))
+    results = {"matches": 1, "measured_on": "validation", **metrics.report(count([0, 1, 2, 3]))}
     for path in report.draw(results, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
     text = report.text(results)

@@ -6,14 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
+import lockstep
 from lockstep.cli import main
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.core.storage.weights import save_weights
-from lockstep.workloads.cricket.build import build_learner
+from lockstep.workloads.cricket.build import build_learner, dataset_of
 from lockstep.workloads.cricket.config import CricketConfig
+from lockstep.workloads.cricket.data import open_splits
 from lockstep.workloads.cricket.workload import PRESETS, debug
 
 
@@ -51,7 +53,7 @@ def test_eval_writes_json_and_pictures_beside_the_run(at_run, capsys):
 
 
 def test_eval_measures_other_parts_and_tells_what_there_is(at_run, tmp_path, capsys):
-    assert main(["eval", "demo", "--part", "train", "--no-plots", "--output", "train.json", "--device", "cpu"]) == 0
+    assert main(["eval", "demo", "--part", "train", "--no-report", "--output", "train.json", "--device", "cpu"]) == 0
     results = json.loads((tmp_path / "train.json").read_text())
     assert results["measured_on"] == "train" and results["matches"] == 8
     assert not list(tmp_path.glob("*.png"))
@@ -59,7 +61,7 @@ def test_eval_measures_other_parts_and_tells_what_there_is(at_run, tmp_path, cap
 
 def test_baselines_are_measured_in_the_same_way(league, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    fields = ["--preset", "debug", "--cache-dir", league.cache_dir, "--json", "--no-plots"]
+    fields = ["--preset", "debug", "--cache-dir", league.cache_dir, "--json", "--no-report"]
     losses = {}
     for name in ("prior", "over"):
         assert main(["eval", "cricket", "--policy", name, *fields]) == 0
@@ -73,6 +75,30 @@ def test_play_follows_a_match_ball_by_ball(at_run, capsys):
     told = capsys.readouterr().out
     assert "the first ball of an innings is not predicted" in told
     assert told.count("came") >= 3 and "runs expected" in told
+
+
+def test_a_network_answers_from_python(at_run, league):
+    policy = lockstep.load(at_run, device="cpu")
+    table = open_splits(league, World()).validation
+    samples = dataset_of(league, table).inputs(0, torch.arange(5))
+    probabilities = policy.probabilities(samples)
+    assert probabilities.shape == (5, 7)
+    assert probabilities.sum(1) == pytest.approx(1.0)
+    assert policy.act(samples).tolist() == probabilities.argmax(1).tolist()
+    with pytest.raises(UserError, match=r"observations of shape \(5, 3\): the network does not take them"):
+        policy.act(torch.zeros(5, 3))
+
+
+def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of, capsys):
+    others = folder_of(tmp_path / "others")
+    assert main(["eval", "demo", "--data", others, "--device", "cpu", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["measured_on"] == others and results["matches"] == 12
+    assert main(["eval", "cricket", "--policy", "over", "--preset", "debug", "--data", others, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["measured_on"] == "validation" and results["matches"] < 12
+    assert main(["eval", "demo", "--data", others, "--part", "test"]) == 2
+    assert "leave it or --data out" in capsys.readouterr().err
 
 
 def test_play_films_and_knows_baselines(league, tmp_path, monkeypatch, capsys):

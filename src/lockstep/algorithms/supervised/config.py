@@ -60,6 +60,13 @@ class SupervisedConfig(RunConfig):
 
     per_rank_fields: ClassVar[tuple[str, ...]] = ("batch_size",)
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    headline: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("train/epoch", "epoch", ".2f"),
+        ("train/loss", "loss", ".4f"),
+        ("eval/log_loss", "eval log loss", ".4f"),
+        ("eval/accuracy", "accuracy", ".4f"),
+        ("train/learning_rate", "rate", ".1e"),
+    )
 
     @property
     def watches(self) -> bool:

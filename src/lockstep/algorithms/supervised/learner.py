@@ -56,7 +56,7 @@ class SupervisedLearner:
         self._validated: tuple[tuple[int, int], Validation] | None = None
         trained = dict(self.model.network.named_parameters(prefix="network"))
         betas = (0.9, config.adam_beta2)
-        self._descent = Descent(trained, config.adam_eps, config.max_grad_norm, betas, config.weight_decay)
+        self._descent = Descent(trained, config.adam_eps, config.max_grad_norm, betas, weight_decay=config.weight_decay)
         self._class_weights = self._reduce_class_weights() if config.class_weights else None
         # Compiled only on request: each group is a shape of its own, and compiling all of them takes minutes.
         computed = accelerator.compile(network) if config.compile == "default" else network

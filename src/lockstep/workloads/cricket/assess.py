@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from lockstep.workloads.cricket.table import DeliveryTable
 
 @dataclass(frozen=True)
 class Assessment:
-    """What came out, for files and for people."""
+    """What came out, for files and for people: a report as `lockstep eval` shows them."""
 
     results: dict[str, Any]
 
@@ -38,8 +37,8 @@ class Assessment:
         """The report as text."""
         return report.text(self.results)
 
-    def draw(self, folder: Path) -> list[Path]:
-        """Write the pictures into a folder; returns their paths."""
+    def write(self, folder: Path) -> list[Path]:
+        """Draw confusion and calibration into a folder; returns the charts' paths."""
         return report.draw(self.results, folder)
 
 
@@ -92,7 +91,6 @@ def _count_baseline(log_probabilities: Tensor, table: DeliveryTable, tally: Outc
     phase, label = table.phase()[table.sample], table.label[table.sample]
     total = torch.zeros(tally.size, dtype=torch.float64)
     for rows in torch.arange(table.samples).split(8192):
-        inputs = SimpleNamespace(phase=phase[rows].to(tally.device))
-        log, came = log_probabilities[rows].to(tally.device), label[rows].to(tally.device)
-        total += tally.count(log, inputs, came, torch.ones_like(log[:, 0])).cpu()
+        log, when, came = (column[rows].to(tally.device) for column in (log_probabilities, phase, label))
+        total += tally.sums(log, when, came, torch.ones_like(log[:, 0])).cpu()
     return total

@@ -41,13 +41,17 @@ class OutcomeTally:
 
     def count(self, log_probabilities: Tensor, inputs: Samples, label: Tensor, weight: Tensor) -> Tensor:
         """See Tally."""
+        return self.sums(log_probabilities, inputs.phase, label, weight)
+
+    def sums(self, log_probabilities: Tensor, phase: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+        """As `count`, where of the inputs the phases (B,) alone are there."""
         wide, probabilities = weight.double(), log_probabilities.double().exp()
         truth = _one_hot(label, _CLASSES)
         best = log_probabilities.topk(3, dim=1).indices == label[:, None]
         shifted = (log_probabilities - SHIFT * self._log_prior).argmax(1)
         highest, named = probabilities.max(1)
         expected = probabilities @ self._runs - self._runs[label]
-        phase = _one_hot(inputs.phase, len(PHASES)) * wide[:, None]
+        by_phase = _one_hot(phase, len(PHASES)) * wide[:, None]
         surprise = -(log_probabilities.double() * truth).sum(1)
         hit = (named == label).double()
         sums = {
@@ -59,7 +63,7 @@ class OutcomeTally:
             "reliability": _binned(probabilities, truth, wide),
             "runs": torch.stack([(part * wide).sum() for part in (expected, expected.abs(), expected.square())]),
             "brier": ((probabilities - truth).square().sum(1) * wide).sum()[None],
-            "phases": phase.T @ torch.stack([torch.ones_like(wide), surprise, hit], 1),
+            "phases": by_phase.T @ torch.stack([torch.ones_like(wide), surprise, hit], 1),
         }
         return torch.cat([sums[name].flatten() for name in _SHAPES])
 

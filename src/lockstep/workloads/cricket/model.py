@@ -21,7 +21,6 @@ from lockstep.workloads.cricket.layers import BallLayer, ContextLayer, Nodes, Qu
 from lockstep.workloads.cricket.samples import Samples
 from lockstep.workloads.cricket.variants import Film, Head, InningsHeads, MatchupReadout, Variant, state_of
 
-
 _GOLDEN = 0x9E3779B9
 
 

@@ -24,7 +24,7 @@ _HEADLINE = (
 
 def text(results: dict[str, Any]) -> str:
     """The report as lines."""
-    lines = [f"{results['samples']:,} deliveries", ""]
+    lines = [f"{results['samples']:,} deliveries of {results['matches']:,} matches ({results['measured_on']})", ""]
     lines += [f"{words:30} {results[name]:{form}}" for name, words, form in _HEADLINE]
     for phase in ("powerplay", "middle", "death"):
         if f"{phase}_log_loss" in results:
@@ -53,19 +53,12 @@ def _confusion(results: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def check_plots() -> None:
-    """Refuse before anything is computed what could not be drawn after it."""
-    try:
-        import matplotlib  # noqa: F401 - only asked whether it is there
-    except ImportError as error:
-        raise UserError("plots need matplotlib; pip install 'lockstep[plots]', or leave --plots out") from error
-
-
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     """Write confusion.png and reliability.png into a folder; returns their paths."""
-    check_plots()
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("charts need matplotlib; pip install 'lockstep[plots]'") from error
     paths = [folder / "confusion.png", folder / "reliability.png"]
     figure = Figure(figsize=(7, 6), layout="constrained")
     _draw_confusion(figure.subplots(), results)

@@ -40,6 +40,8 @@ class Samples:
     ball_in_over: Tensor
     """(B, L) deliveries of the over before each ball."""
 
+    def __len__(self) -> int:
+        return len(self.state)
 
     def to(self, device: torch.device | str) -> "Samples":
         """The same samples on another device."""

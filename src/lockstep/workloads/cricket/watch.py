@@ -151,5 +151,6 @@ def _picture(lines: list[str], predicted: Tensor | None, came: int) -> Any:
         colour = (90, 200, 110) if number == came else (90, 130, 190)
         draw.text((16, top), outcome, fill=colour if number == came else (170, 170, 170), font=font)
         draw.rectangle((90, top, 90 + round(460 * share), top + 18), fill=colour)
-        draw.text((98 + round(460 * share), top), f"{share:.1%}" if predicted is not None else "", fill=(170,) * 3, font=font)
+        if predicted is not None:
+            draw.text((98 + round(460 * share), top), f"{share:.1%}", fill=(170, 170, 170), font=font)
     return np.asarray(image)
