@@ -89,9 +89,9 @@ def _graph(samples: Samples, edges, number: int) -> HeteroData:
         if triple[0] != "ball":
             data[triple].edge_index = single
     for place, relation in enumerate(BALL_RELATIONS):
-        _between(data, relation, edges.barred[number, place, 0, skipped:, skipped:] == 0)
+        _between(data, relation, edges.allowed[number, place, skipped:, skipped:])
         target, source = data["ball", relation, "ball"].edge_index.flip(0)
-        attribute = edges.number[place, 0, skipped:, skipped:] + edges.own_number[number, place, 0, skipped:]
+        attribute = edges.number[place, skipped:, skipped:] + edges.own_number[number, place, skipped:, None]
         data["ball", relation, "ball"].edge_attr = attribute[target, source][:, None]
     _between(data, "distant_precedes", edges.distant[skipped:, skipped:] > 0)
     people, gap = samples.ball_people[number, there, :2], torch.arange(balls)[:, None] - torch.arange(balls)

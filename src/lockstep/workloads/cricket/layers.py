@@ -86,9 +86,9 @@ class BallMessages(nn.Module):
         """What arrives at each ball."""
         arrived = self.root(balls)
         if self.attention is not None:
-            arrived = arrived + self.attention(balls, edges.barred, edges.heard, edges.number, edges.own_number)
+            arrived = arrived + self.attention(balls, edges)
         if self.matchup is not None:
-            arrived = arrived + self.matchup(balls, edges.order, edges.inverse, edges.window)
+            arrived = arrived + self.matchup(balls, edges)
         if self.distant is not None:
             present = edges.present.to(balls.dtype)
             heard = edges.distant.to(balls.dtype) @ (balls * present[..., None])

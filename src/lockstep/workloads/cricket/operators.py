@@ -1,6 +1,7 @@
 """The operators of the graph, dense. B: samples, N: nodes, L: balls, C: channels, H: heads, D: channels of a head.
 
-Each is what PyTorch Geometric computes on the same edges (tests hold it to that), put so that nothing is collated:
+Each is what PyTorch Geometric computes on the same edges (tests hold it to that), put so that nothing is collated.
+On a GPU those that read balls are kernels of their own (`fused`).
 
 * GATv2 between two nodes of types with one node each has a softmax over one edge, which is 1 whatever the attention
   says: what arrives is the source's projection, so all such edges together are one matrix product.
@@ -10,12 +11,18 @@ Each is what PyTorch Geometric computes on the same edges (tests hold it to that
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.parts.products import product
+from lockstep.workloads.cricket import fused
+from lockstep.workloads.cricket.graph import MATCHUP_BALLS
+
+if TYPE_CHECKING:
+    from lockstep.workloads.cricket.edges import Edges
 
 _FAR = 1e4
 """How much lower a score is that softmax is to turn into 0; half precision holds it, too."""
@@ -84,8 +91,11 @@ class BallAttention(nn.Module):
     def forward(self, balls: Tensor, nodes: Tensor, mask: Tensor) -> Tensor:
         """What arrives; mask (B, T or 1, L): which balls each node hears; 0 where it hears none."""
         targets, heads, depth = self.attention.shape
-        spoken = self.source(balls).view(*balls.shape[:2], targets, heads, depth)
-        heard = self.target(nodes).view(-1, 1, targets, heads, depth)
+        spoken, heard = self.source(balls), self.target(nodes)
+        if fused.usable(spoken):
+            return fused.node_attention(spoken, heard.to(spoken.dtype), self.attention, mask)
+        spoken = spoken.view(*balls.shape[:2], targets, heads, depth)
+        heard = heard.view(-1, 1, targets, heads, depth)
         scores = (F.leaky_relu(spoken + heard, _SLOPE) * self.attention).sum(-1)
         allowed = mask.transpose(1, 2).unsqueeze(-1)
         weights = (scores.float() + barrier(allowed)).softmax(1) * allowed
@@ -107,20 +117,25 @@ class GapAttention(nn.Module):
             nn.init.zeros_(biased.bias)
         glorot(self.edge, 1, channels)
 
-    def forward(self, balls: Tensor, barred: Tensor, heard: Tensor, number: Tensor, own_number: Tensor) -> Tensor:
-        """What arrives, by Edges' masks and numbers; a number adds its multiple of `edge` to keys and values."""
+    def forward(self, balls: Tensor, edges: "Edges") -> Tensor:
+        """What arrives, by the edges' masks and numbers; a number adds its multiple of `edge` to keys and values."""
+        query, key, value = self.query(balls), self.key(balls), self.value(balls)
+        if fused.usable(query):
+            numbers = edges.number, edges.own_number
+            return fused.gap_attention(query, key, value, self.edge, edges.allowed, *numbers)
         relations, heads, depth = self.edge.shape
 
-        def by_head(layer: nn.Module) -> Tensor:
-            return layer(balls).view(*balls.shape[:2], relations, heads, depth).permute(0, 2, 3, 1, 4)
+        def by_head(part: Tensor) -> Tensor:
+            return part.view(*balls.shape[:2], relations, heads, depth).permute(0, 2, 3, 1, 4)
 
-        query, key, value = by_head(self.query) / math.sqrt(depth), by_head(self.key), by_head(self.value)
+        query, key, value = by_head(query) / math.sqrt(depth), by_head(key), by_head(value)
+        number = edges.number[:, None]
         along = (query * self.edge[:, :, None]).sum(-1, keepdim=True)
-        scores = product(query, key.transpose(-1, -2)).float() + torch.addcmul(barred, along.float(), number)
+        scores = product(query, key.transpose(-1, -2)).float() + torch.addcmul(edges.barred, along.float(), number)
         weights = scores.softmax(-1)
-        mean = (weights * number).sum(-1, keepdim=True) + own_number
+        mean = (weights * number).sum(-1, keepdim=True) + edges.own_number[:, :, None, :, None]
         # A ball that nobody speaks to hears nothing; its weights are those of an empty softmax.
-        arrived = (product(weights.to(value.dtype), value) + mean * self.edge[:, :, None]) * heard
+        arrived = (product(weights.to(value.dtype), value) + mean * self.edge[:, :, None]) * edges.heard
         return arrived.sum(1).transpose(1, 2).flatten(2)
 
 
@@ -137,8 +152,13 @@ class MatchupAttention(nn.Module):
             nn.init.zeros_(layer.bias)
         glorot(self.attention, channels // heads, heads)
 
-    def forward(self, balls: Tensor, order: Tensor, inverse: Tensor, window: Tensor) -> Tensor:
-        """What arrives, by Edges' orders and window: sorted by matchup, the balls that one hears stand before it."""
+    def forward(self, balls: Tensor, edges: "Edges") -> Tensor:
+        """What arrives: sorted by matchup, the balls that one hears stand before it."""
+        order, rank = edges.order, edges.rank
+        if fused.usable(balls):
+            spoken, heard = self.source(balls), self.target(balls)
+            return fused.matchup_attention(spoken, heard, self.attention, order, rank, MATCHUP_BALLS)
+        inverse, window = edges.inverse, edges.window
         (heads, depth), (count, length, span) = self.attention.shape, window.shape
         ranked = _Reordered.apply(balls, order, inverse)
         spoken = F.pad(self.source(ranked), (0, 0, span, 0)).unfold(1, span, 1)[:, :length].transpose(2, 3)
