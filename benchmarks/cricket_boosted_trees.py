@@ -43,7 +43,7 @@ class Choices:
     split: str
     cache_dir: str
     split_seed: int = 42
-    bad_files: str = "skip"
+    bad_files: str = "refuse"
     matches: int = 400
 
 

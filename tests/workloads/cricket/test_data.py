@@ -102,10 +102,14 @@ def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path, match_file)
         prepare(Choices(str(tmp_path / "cache"), str(folder)))
 
 
-def test_other_matches_are_described_by_what_training_taught(tmp_path, folder_of):
+def test_other_matches_are_described_by_what_training_taught(tmp_path, folder_of, capsys):
     source = folder_of(tmp_path / "matches")
     store = open_store(Choices(str(tmp_path / "cache"), source), World())
-    table = describe_matches(source, "refuse", store, World())
+    (tmp_path / "matches" / "broken.json").write_text("[]")
+    with pytest.raises(UserError, match=r"broken\.json: the file is not a JSON object"):
+        describe_matches(source, "refuse", store, World())
+    table = describe_matches(source, "skip", store, World())
+    assert "left out broken.json: the file is not a JSON object" in capsys.readouterr().err
     # Those that were trained on are left out.
     trained_on = {match.file for match in store.tables["train"].matches}
     assert not trained_on & {match.file for match in table.matches} and len(table.matches) == 3

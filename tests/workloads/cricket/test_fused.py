@@ -61,7 +61,9 @@ def results(device, samples, length, channels, heads, fuse):
                 leaves["nodes"] = nodes
             wanted = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
             found[name] = out.detach()
-            found |= {f"{name}, {leaf}": g for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted))}
+            found |= {
+                f"{name}, {leaf}": g for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
+            }
     finally:
         fused.usable = usable
     return found
@@ -72,7 +74,9 @@ def compare(device, *sizes):
     ours, theirs = results(device, *sizes, fuse=True), results(device, *sizes, fuse=False)
     for name, wanted in theirs.items():
         assert wanted.abs().max() > 0.01, name
-        torch.testing.assert_close(ours[name], wanted, rtol=2e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            ours[name], wanted, rtol=2e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_kernels_compute_the_operators():

@@ -20,8 +20,8 @@ class CricketConfig(SupervisedConfig):
     """JSON file that names the training and validation matches; none = 80/10/10 by split_seed."""
     split_seed: Annotated[int, Range(at_least=0, at_most=2**31)] = 42
     """Without a split file: what decides which matches are for training, validation and testing."""
-    bad_files: Literal["skip", "refuse"] = "skip"
-    """What to do with a file that is not a match: leave it out and say so, or end."""
+    bad_files: Literal["refuse", "skip"] = "refuse"
+    """What to do with a file that is not a match: end, or leave it out and say so."""
     cache_dir: Annotated[str, Alias("processed_dir")] = ""
     """Folder for what was read from the match files; none = .lockstep-cache beside them."""
     matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,8 +88,7 @@ def open_store(choices: Choices, world: World) -> Store:
         raise UserError(f"cache_dir {path.parent}: not all ranks can read {path.name} there; use a disk they share")
     assert store is not None
     if world.leads:
-        for note in store.notes:
-            print(f"cricket: {note}", file=sys.stderr, flush=True)
+        _tell(store.notes)
     return store
 
 
@@ -98,14 +97,22 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
 
     Called by every rank.
     """
+    books: list[Scorebook] = []
 
-    def check() -> str:
-        _other_matches(data, bad_files, store)
-        return ""
+    def read() -> None:
+        book, notes = _other_matches(data, bad_files, store)
+        books.append(book)
+        _tell(notes)
 
-    led(world, check)
-    book = _other_matches(data, bad_files, store)
+    # One rank finds what is wrong and tells it; the others read what is known to be right.
+    led(world, read)
+    book = books[0] if books else _other_matches(data, bad_files, store)[0]
     return describe(Ledger(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
+
+
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"cricket: {note}", file=sys.stderr, flush=True)
 
 
 def led(world: World, work: Callable[[], Any]) -> Any:
@@ -177,14 +184,15 @@ def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) 
             notes.append(f"left out {name}: {reason}")
 
 
-def _other_matches(data: str, bad_files: str, store: Store) -> Scorebook:
+def _other_matches(data: str, bad_files: str, store: Store) -> tuple[Scorebook, tuple[str, ...]]:
+    """Matches that were not trained on, and which files were left out."""
     archive = open_archive(Path(data))
     trained_on = {match.file for match in store.tables["train"].matches}
     notes: list[str] = []
     book = collect(_read(archive, [name for name in archive.names if name not in trained_on], bad_files, notes))
     if not len(book):
         raise UserError(f"data {named(archive.path)}: holds no delivery that the model was not trained on")
-    return book
+    return book, _summarised(notes)
 
 
 def _summarised(notes: list[str]) -> tuple[str, ...]:

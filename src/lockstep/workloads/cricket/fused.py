@@ -27,7 +27,9 @@ def node_attention(spoken: Tensor, heard: Tensor, attention: Tensor, mask: Tenso
     return _NodeAttention.apply(spoken, heard, attention, mask)
 
 
-def matchup_attention(spoken: Tensor, heard: Tensor, attention: Tensor, order: Tensor, rank: Tensor, most: int) -> Tensor:
+def matchup_attention(
+    spoken: Tensor, heard: Tensor, attention: Tensor, order: Tensor, rank: Tensor, most: int
+) -> Tensor:
     """(B, L, C) from and at balls, attention (H, D), order and rank (B, L), how many are heard -> (B, L, C)."""
     return _MatchupAttention.apply(spoken, heard, attention, order, rank, most)
 
@@ -52,8 +54,8 @@ class _GapAttention(torch.autograd.Function):
         count, length, _ = query.shape
         rows = _LEAST if _wide(length) > 128 else 2 * _LEAST
         ctx.sizes = {
-            "L": length, "WIDE": _wide(length), "R": relations, "H": heads, "D": depth, "DW": _wide(depth), "ROWS": rows,
-            "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": _WARPS,
+            "L": length, "WIDE": _wide(length), "R": relations, "H": heads, "D": depth, "DW": _wide(depth),
+            "ROWS": rows, "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": _WARPS,
         }  # fmt: skip
         tables = allowed.contiguous().view(torch.uint8), number.contiguous(), own.contiguous()
         ctx.save_for_backward(query, key, value, edge, *tables)

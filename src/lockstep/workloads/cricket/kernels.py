@@ -6,7 +6,7 @@ B: samples, L: balls, WIDE: a power of two from L on, R: relations, H: heads, D:
 a power of two, T: target nodes, P: balls of a matchup that are heard, ROWS: targets that are looked after at once.
 """
 # Pointers and numbers on the device have no types that a reader of Python would know.
-# ruff: noqa: ANN001, ANN201, ANN202, N803, N806
+# ruff: noqa: ANN001, ANN201, ANN202, N803
 
 import triton
 import triton.language as tl
