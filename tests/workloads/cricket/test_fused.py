@@ -62,7 +62,8 @@ def results(device, samples, length, channels, heads, fuse):
             wanted = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
             found[name] = out.detach()
             found |= {
-                f"{name}, {leaf}": g for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
+                f"{name}, {leaf}": g
+                for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
             }
     finally:
         fused.usable = usable
