@@ -96,11 +96,18 @@ class Policy:
         return self._player.act(torch.as_tensor(observations), deterministic)[0].numpy()
 
     def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
-        """The probability of every action: (B, ...) -> (B, A)."""
-        chances = self._player.act(torch.as_tensor(observations))[1]
+        """The probability of every action: (B, ...) -> (B, A). Nothing of it is remembered."""
+        chances = self._player.look(torch.as_tensor(observations))
         if chances is None:
             raise UserError(f"{self.workload}: its actions are vectors, which have no probability each; use act")
         return chances.numpy()
+
+    def forget(self, ended: NDArray[Any] | Tensor | None = None) -> None:
+        """Forget what was seen, of all observations' places or of those (B,) whose episodes ended.
+
+        For networks with a memory, which remember each place of a batch from one call to the next.
+        """
+        self._player.forget(None if ended is None else torch.as_tensor(ended, dtype=torch.bool))
 
     def __repr__(self) -> str:
         return f"Policy({self.workload}, step {self.step})"

@@ -18,6 +18,7 @@ VERBS = {
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
+    "doctor": ("doctor", "doctor", "look at this machine: what is wrong, and what to set"),
     "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
     "record": ("record", "record", "play whole episodes and write them, to learn from without acting"),
     "export": ("export", "export", "write a trained model for other programs"),

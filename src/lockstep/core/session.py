@@ -16,7 +16,7 @@ from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner
 from lockstep.core.loop import Loop
-from lockstep.core.reporting.display import Display, open_display
+from lockstep.core.reporting.display import Display, Narrated, Narrator, open_display
 from lockstep.core.reporting.journal import Journal
 from lockstep.core.reporting.metrics import MetricsLog
 from lockstep.core.reporting.monitor import Telemetry
@@ -92,7 +92,15 @@ class Session:
         )
 
 
-def train(run: RunDirectory, workload: str, config: RunConfig, world: World, build: Build, plan: list[str]) -> Learner:
+def train(
+    run: RunDirectory,
+    workload: str,
+    config: RunConfig,
+    world: World,
+    build: Build,
+    plan: list[str],
+    narrator: Narrator | None = None,
+) -> Learner:
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
     world = world.with_lanes(config.effective_lanes, config.sync)
     fix_arithmetic(config, world)
@@ -103,19 +111,27 @@ def train(run: RunDirectory, workload: str, config: RunConfig, world: World, bui
         try:
             for line in plan:
                 display.say(line)
-            return _conduct(session, run, config, world, learner, display)
+            return _conduct(session, run, config, world, learner, display, narrator)
         finally:
             display.close()
 
 
 def _conduct(
-    session: Session, run: RunDirectory, config: RunConfig, world: World, learner: Learner, display: Display
+    session: Session,
+    run: RunDirectory,
+    config: RunConfig,
+    world: World,
+    learner: Learner,
+    display: Display,
+    narrator: Narrator | None,
 ) -> Learner:
     telemetry = Telemetry() if world.leads else None
     loop_notes: dict[str, float] = {}
     resumed = session.resume(loop_notes, display.say)
     project = config.wandb_project if config.wandb else None
     log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
+    if narrator is not None and log is not None:
+        display = Narrated(display, narrator, log.rows())
     journal = Journal(run.path, world, log, telemetry)
     loop = Loop(learner, world, config, journal, session, display)
     loop.notes |= loop_notes

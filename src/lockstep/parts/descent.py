@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 
 class Descent:
-    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out."""
+    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
+
+    With a weight decay it is AdamW; biases and the scales of norms do not decay.
+    """
 
     def __init__(
         self,
@@ -16,7 +19,9 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
+        *,
         scales: Mapping[str, float] | None = None,
+        weight_decay: float = 0.0,
     ) -> None:
         """`scales`: what the rate is multiplied with for parameters whose names begin so, where it is not one."""
         self._names = list(parameters)
@@ -24,15 +29,18 @@ class Descent:
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
-        groups: dict[float, list[nn.Parameter]] = {}
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in parameters.items():
-            groups.setdefault(_scale_of(name, scales or {}), []).append(parameter)
-        self._scales = list(groups)
-        # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-        rates: list[Tensor | float] = [torch.zeros((), device=device) if on_gpu else 0.0 for _ in groups]
+            kind = _scale_of(name, scales or {}), weight_decay * _decays(name, parameter)
+            groups.setdefault(kind, []).append(parameter)
+        self._scales = [scale for scale, _ in groups]
         self._fused = device.type != "mps"
-        self._adam = torch.optim.Adam(
-            [{"params": group, "lr": rate} for group, rate in zip(groups.values(), rates, strict=True)],
+        self._adam = torch.optim.AdamW(
+            [
+                # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
+                {"params": some, "weight_decay": decay, "lr": torch.zeros((), device=device) if on_gpu else 0.0}
+                for (_, decay), some in groups.items()
+            ],
             eps=eps,
             betas=betas,
             fused=self._fused,
@@ -87,6 +95,10 @@ def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, war
 
 def _scale_of(name: str, scales: Mapping[str, float]) -> float:
     return next((scale for beginning, scale in scales.items() if name.startswith(beginning)), 1.0)
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -7,9 +7,20 @@ from torch import Tensor
 
 
 class Rollout:
-    """Fixed storage for T steps of E environments, written step by step in place."""
+    """Fixed storage for T steps of E environments, written step by step in place.
 
-    def __init__(self, steps: int, count: int, observation: Tensor, device: torch.device) -> None:
+    With sequences longer than 1 it also holds the memories that each of them begins with.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        count: int,
+        observation: Tensor,
+        device: torch.device,
+        memory: tuple[Tensor, ...] = (),
+        sequence_length: int = 1,
+    ) -> None:
         def numbers(dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((steps, count), dtype=dtype, device=device)
 
@@ -23,6 +34,8 @@ class Rollout:
         self.info: dict[str, Tensor] = {}
         self.advantage = numbers()
         self.target = numbers()
+        starts = steps // sequence_length
+        self.memory = tuple(part.new_zeros((starts, *part.shape)) for part in memory)
 
     def write(self, step: Tensor, **columns: Tensor) -> None:
         """Store one row per named column at `step`, an index of one element (so that a recorded graph can move on)."""
@@ -36,9 +49,14 @@ class Rollout:
                 self.info[name] = torch.zeros_like(self.ended, dtype=row.dtype)
             self.info[name].index_copy_(0, step, row.unsqueeze(0))
 
+    def write_memory(self, sequence: int, memory: tuple[Tensor, ...]) -> None:
+        """Store what is remembered when a sequence begins."""
+        for column, part in zip(self.memory, memory, strict=True):
+            column[sequence].copy_(part)
+
     def flat(self) -> dict[str, Tensor]:
         """The learning columns with T and E as one axis; views, not copies."""
-        names = ("observation", "action", "log_probability", "value", "advantage", "target")
+        names = ("observation", "action", "log_probability", "value", "ended", "advantage", "target")
         return {name: getattr(self, name).flatten(0, 1) for name in names}
 
 

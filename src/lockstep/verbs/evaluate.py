@@ -16,6 +16,7 @@ from lockstep.verbs.model import TRAINED, ModelOptions, Subject
 
 if TYPE_CHECKING:
     from lockstep.core.learner import Evaluation, Learner
+    from lockstep.verbs.model import TrainedModel
 
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
@@ -44,6 +45,8 @@ class EvaluateOptions(ModelOptions):
     """Where teams meet: who plays, a run, a file or a baseline of the workload; none = the model that is evaluated."""
     against: str = ""
     """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
+    report: bool = True
+    """Also compare with others and draw charts, where the workload does that for a trained model."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
@@ -59,25 +62,45 @@ def evaluate(words: list[str]) -> int:
     if options.team or options.against:
         return _contest(subject, options)
     subject.check_policy(options.policy)
-    results = measure(subject, options.policy, options.episodes, options.seed, options.device)
-    print(json.dumps(results, indent=1) if options.json else table(results))
+    model = models.load(subject, options.device) if options.policy == TRAINED else None
+    results = measure(subject, options.policy, options.episodes, options.seed, options.device, model)
+    lines = [table(results)]
+    if model is not None and options.report and hasattr(subject.workload.module, "report"):
+        lines += _report(results, subject, model, options)
+    print(json.dumps(results, indent=1) if options.json else "\n\n".join(lines))
     _store(results, subject, options)
     return 0
 
 
-def measure(subject: Subject, policy: str, episodes: int, seed: int, device: str) -> dict[str, Any]:
-    """Play episodes and report: the content of evaluation.json."""
+def _report(results: dict[str, Any], subject: Subject, model: "TrainedModel", options: EvaluateOptions) -> list[str]:
+    """Add the workload's own comparison to the results, on at most one batch of episodes; returns it for people."""
+    episodes = min(options.episodes, LARGEST_BATCH)
+    found = subject.workload.offer("report")(subject.config, model.learner, model.world, episodes, options.seed)
+    results["comparison"] = found.summary()
+    folder = Path(options.output).parent if options.output else subject.run.path if subject.run else None
+    if folder is None:
+        return [found.table()]
+    try:
+        return [found.table(), f"chart: {found.write(folder)}"]
+    except OSError as error:
+        return [found.table(), f"no chart written ({error.strerror}); --output FILE puts it elsewhere"]
+
+
+def measure(
+    subject: Subject, policy: str, episodes: int, seed: int, device: str, model: "TrainedModel | None" = None
+) -> dict[str, Any]:
+    """Play episodes and report: the content of evaluation.json. `model`: the trained one, where it is loaded."""
     about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
     if policy == TRAINED:
-        model = models.load(subject, device)
+        model = model or models.load(subject, device)
         about |= {"model": str(subject.path), "step": model.step}
         played = [model.learner.evaluate(count, first) for count, first in _batches(episodes, seed)]
     else:
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
     results = about | _joined(played).summary()
-    report = getattr(subject.workload.module, "report", None)
-    return results | report(subject.config, results) if report else results
+    more = getattr(subject.workload.module, "more_results", None)
+    return results | more(subject.config, results) if more else results
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from lockstep.verbs import words as command
 from lockstep.verbs.model import TRAINED, ModelOptions, Subject
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.parts.film import Scene
 
 USAGE = (
@@ -26,7 +28,7 @@ USAGE = (
     "       lockstep play RUN --log game.json   or   lockstep play WORKLOAD --replay game.json\n\n"
     "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
     "one typical game: of nine, with the seeds S to S+8, the one with the median return. With --episodes N it shows\n"
-    "the first N games of seed S."
+    "the first N games of seed S. Where a workload keeps a blotter (trading), that is printed instead of frames."
 )
 CANDIDATES = 9
 """Games out of which a video's is chosen."""
@@ -96,6 +98,8 @@ def play(words: list[str]) -> int:
         return _write_log(stage, options)
     if write:
         return _film(stage, options, write)
+    if not options.replay and hasattr(subject.workload.module, "blotter"):
+        return _tell(stage, options)
     return _animate(stage, options) if sys.stdout.isatty() else _print(stage, options)
 
 
@@ -115,6 +119,10 @@ class _Stage:
         # Where drawing costs something, the workload asks whether anybody will look.
         asked = {"pictures": bool(self._options.video)} if "pictures" in signature(make).parameters else {}
         return make(self._subject.config, self._act(seed), seed, **asked)
+
+    def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
+        """Episode after episode: its lines and its return."""
+        return self._subject.workload.offer("blotter")(self._subject.config, self._act(seed), seed)
 
     def write_log(self, seed: int, path: Path) -> None:
         """Write the first game of a seed to a file."""
@@ -142,8 +150,15 @@ class _Stage:
             return self._model.learner.acting(seed, explore=self._options.stochastic)
         from lockstep.verbs.player import Player
 
-        player = Player(self._subject, self._model, seed)
-        return lambda observation: player.act(observation, deterministic=not self._options.stochastic)
+        player, deterministic = Player(self._subject, self._model, seed), not self._options.stochastic
+
+        def act(observation: "Tensor", begins: bool = False) -> "tuple[Tensor, Tensor]":
+            """What the network does; `begins`: this is the first observation of an episode."""
+            if begins:
+                player.forget()
+            return player.act(observation, deterministic)
+
+        return act
 
 
 def _score(scenes: "Iterator[Scene]") -> float:
@@ -178,6 +193,16 @@ def _print(stage: _Stage, options: PlayOptions) -> int:
     for scene in show.watch(stage.scenes(options.seed), options.episodes or 1, options.max_frames):
         print(Text.from_ansi(scene.text).plain, end="\n\n")
     print(show)
+    return 0
+
+
+def _tell(stage: _Stage, options: PlayOptions) -> int:
+    """Print what was done in one episode after another, one where their number is not given."""
+    scores = []
+    for lines, score in islice(stage.blotter(options.seed), options.episodes or 1):
+        print("\n".join(lines), end="\n\n")
+        scores.append(score)
+    print(f"{len(scores)} episode(s), mean return {fmean(scores):.2f}")
     return 0
 
 

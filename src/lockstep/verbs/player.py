@@ -10,11 +10,15 @@ from lockstep.core import random
 from lockstep.core.errors import UserError
 from lockstep.core.precision import Precision
 from lockstep.parts import distributions
+from lockstep.parts.mind import Mind
 from lockstep.verbs.model import Subject, TrainedModel
 
 
 class Player:
-    """Plays with a network that answers (logits (B, A), ...), in the arithmetic of an evaluation."""
+    """Plays with a network that answers (logits (B, A), ...), in the arithmetic of an evaluation.
+
+    Where the network has a memory, the player remembers what it has seen until it is told to forget.
+    """
 
     def __init__(self, subject: Subject, model: TrainedModel, seed: int = 0) -> None:
         """`seed`: where the numbers come from that draw an action, when actions are drawn."""
@@ -23,6 +27,8 @@ class Player:
         self._precision = Precision(subject.config.precision, self._device)
         self._seed = seed
         self._draws = 0
+        self._mind: Mind | None = None
+        self._count = 0
 
     @torch.no_grad()
     def act(self, observation: Tensor, deterministic: bool = True) -> tuple[Tensor, Tensor]:
@@ -32,13 +38,34 @@ class Player:
         action = logits.argmax(-1) if deterministic else self._draw(log_probabilities)
         return action.cpu(), log_probabilities.exp().cpu()
 
+    def look(self, observation: Tensor) -> Tensor:
+        """The probabilities (B, A) of all actions, on the CPU, for observations that are not remembered."""
+        mind = self._mind_of(len(observation))
+        before = [part.clone() for part in mind.memory]
+        probabilities = self.act(observation)[1]
+        for part, kept in zip(mind.memory, before, strict=True):
+            part.copy_(kept)
+        return probabilities
+
+    def forget(self, ended: Tensor | None = None) -> None:
+        """Forget the environments whose episodes ended (B,), or all."""
+        if self._mind is not None:
+            self._mind.forget(None if ended is None else ended.to(self._device))
+
     def _logits(self, observation: Tensor) -> Tensor:
+        mind = self._mind_of(len(observation))
         try:
             with self._precision.autocast():
-                return self._network(observation.to(self._device))[0].float()
+                return mind.act(observation.to(self._device))[0].float()
         except RuntimeError as error:
             shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
             raise UserError(f"observations of shape {shape}: the network does not take them ({reason})") from error
+
+    def _mind_of(self, count: int) -> Mind:
+        """What remembers a batch of this size; another size is another batch."""
+        if self._mind is None or self._count != count:
+            self._mind, self._count = Mind(self._network, count, self._device), count
+        return self._mind
 
     def _draw(self, log_probabilities: Tensor) -> Tensor:
         index = torch.arange(len(log_probabilities), device=self._device)
@@ -77,6 +104,12 @@ class Actor:
         except RuntimeError as error:
             shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
             raise UserError(f"observations of shape {shape}: the model does not take them ({reason})") from error
+
+    def look(self, observation: Tensor) -> None:
+        """There are no probabilities."""
+
+    def forget(self, ended: Tensor | None = None) -> None:
+        """There is nothing to forget: every observation is planned from anew."""
 
 
 def player_of(subject: Subject, model: TrainedModel, seed: int = 0) -> Player | Actor:

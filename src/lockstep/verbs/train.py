@@ -147,7 +147,8 @@ def _be_a_rank(workload: Workload, config: RunConfig, notes: Sequence[str], must
         if must_resume and not any((run.path / "checkpoints").glob("step-*")):
             raise NoValidCheckpoint(f"{run.path}: has no checkpoint to resume from; start it with `lockstep train`")
         plan = plan_lines(workload.name, config, world.size, describe_device(world.device))
-        session.train(run, workload.name, config, world, workload.build, [*notes, *plan, *settings])
+        lines, narrator = [*notes, *plan, *settings], workload.narrator(config, world)
+        session.train(run, workload.name, config, world, workload.build, lines, narrator)
     return 0
 
 

@@ -40,6 +40,9 @@ def take(words: Sequence[str], options: Options) -> tuple[Options, list[str]]:
         word = waiting.pop()
         name, equals, _ = word.removeprefix("--").partition("=")
         setting = find(type(options), name) if word.startswith("--") or equals else None
+        if word.startswith("--no") and not equals and _is_switch(find(type(options), name[3:])):
+            own.append(word)
+            continue
         if setting is None:
             others.append(word)
             continue
@@ -56,6 +59,10 @@ def take_all(words: Sequence[str], options: Options) -> Options:
 
 def _is_value(word: str, setting: Setting) -> bool:
     return not word.startswith("--") and (setting.kind is not bool or is_switch_word(word))
+
+
+def _is_switch(setting: Setting | None) -> bool:
+    return setting is not None and setting.kind is bool
 
 
 def help_text(usage: str, *classes: type) -> str:

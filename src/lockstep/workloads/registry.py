@@ -49,6 +49,10 @@ class Workload:
         """Choose sizes by the device where the configuration asks for it; also what was chosen, a line each."""
         return self.module.fit(config, explicit) if hasattr(self.module, "fit") else (config, [])
 
+    def narrator(self, config: Any, world: Any) -> Any:
+        """Make what tells the progress of a run in the workload's own lines; None where it has none."""
+        return self.module.narrator(config, world) if hasattr(self.module, "narrator") else None
+
     def offer(self, what: str) -> Any:
         """Something that only some workloads have, by its name in `workload.py`: UserError where this one has not."""
         if not hasattr(self.module, what):

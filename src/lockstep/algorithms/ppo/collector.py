@@ -13,12 +13,15 @@ from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.parts import distributions
+from lockstep.parts.mind import Mind
 from lockstep.parts.returns import generalised_advantages
-from lockstep.parts.rollout import EpisodeLedger, Rollout
+from lockstep.parts.rollout import EpisodeLedger, Episodes, Rollout
 from lockstep.parts.vector_env import Transition, VectorEnv
 
 # Picks actions in place of the policy (behaviour cloning).
 Teacher = Callable[[Any], Tensor]
+# What there is to report of some episodes besides what the environment says: numbers of some of them, by name.
+Describe = Callable[[Episodes], dict[str, Tensor]]
 
 
 class Collector:
@@ -31,6 +34,7 @@ class Collector:
         steps: int,
         network: nn.Module,
         *,
+        sequence_length: int,
         tag: str,
         seed: int,
         gamma: float,
@@ -38,18 +42,21 @@ class Collector:
         precision: Precision,
         accelerator: Accelerator,
         watch: Stopwatch,
+        describe: Describe | None = None,
     ) -> None:
         self.env = env
         self.index = index
-        self._network = network
+        self._sequence_length = sequence_length
         self._tag = tag
         self._seed = seed
         self._gamma, self._lambda = gamma, gae_lambda
         self._precision = precision
         self._watch = watch
+        self._describe = describe
         self._observation = env.reset().clone()
         device = self._observation.device
-        self.rollout = Rollout(steps, env.count, self._observation, device)
+        self._mind = Mind(network, env.count, device)
+        self.rollout = Rollout(steps, env.count, self._observation, device, self._mind.memory, sequence_length)
         self.ledger = EpisodeLedger(env.count, device)
         self._uniform = torch.zeros((steps, env.count), device=device)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
@@ -65,7 +72,9 @@ class Collector:
         clock = update * steps + torch.arange(steps, device=self.index.device)
         self._uniform.copy_(random.uniform(self._seed, "action", self.index[None, :], clock[:, None]))
         self._time.zero_()
-        for _ in range(steps):
+        for step in range(steps):
+            if step % self._sequence_length == 0:
+                self.rollout.write_memory(step // self._sequence_length, self._mind.memory)
             if teacher is None:
                 self._advance()
             else:
@@ -74,12 +83,13 @@ class Collector:
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
-        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
+        told = episodes.info | (self._describe(episodes) if self._describe else {})
+        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in told.items()}
         return stats
 
     def _step(self, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
-            logits, value = self._network(self._observation)
+            logits, value = self._mind.act(self._observation)
             log_probabilities = distributions.log_softmax(logits)
             uniform = self._uniform.index_select(0, self._time).squeeze(0)
             action = (
@@ -98,6 +108,7 @@ class Collector:
             ended = transition.terminated | transition.truncated
             self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
             self.rollout.write_info(self._time, transition.info)
+            self._mind.forget(ended)
             self._observation.copy_(transition.observation)
             self._time += 1
 
@@ -106,12 +117,12 @@ class Collector:
         if transition.final_observation is None:
             return torch.zeros_like(transition.reward)
         with self._precision.autocast():
-            _, value = self._network(transition.final_observation)
+            value = self._mind.value(transition.final_observation)
         return self._gamma * value * transition.truncated
 
     def _estimate(self) -> None:
         with self._part("acting"), self._precision.autocast():
-            _, last_value = self._network(self._observation)
+            last_value = self._mind.value(self._observation)
         rollout = self.rollout
         advantage = generalised_advantages(
             rollout.reward + rollout.bootstrap, rollout.value, rollout.ended, last_value, self._gamma, self._lambda
@@ -120,9 +131,9 @@ class Collector:
         rollout.target.copy_(advantage + rollout.value)
 
     def state(self) -> dict[str, Tensor]:
-        """Environments and unfinished episodes, each tensor with E first."""
+        """Environments, unfinished episodes and what is remembered of them, each tensor with E first."""
         ledger = {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
-        return {f"env.{name}": value for name, value in self.env.state().items()} | ledger
+        return {f"env.{name}": value for name, value in self.env.state().items()} | ledger | self._mind.state()
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up a state from `state`."""
@@ -130,3 +141,4 @@ class Collector:
         self._observation.copy_(self.env.load(env))
         self.ledger.open_return.copy_(state["ledger.return"])
         self.ledger.open_length.copy_(state["ledger.length"])
+        self._mind.load(state)

@@ -105,9 +105,13 @@ class PPOConfig(RunConfig):
             f"nearest: {' or '.join(str(count) for count in (below, above) if count)}; or set --lanes {instead}"
         )
 
+    def batch_parts(self) -> dict[str, int]:
+        """List what a batch is divided by, with a name for each."""
+        return {"lanes": self.effective_lanes, "grad_accum": self.grad_accum}
+
     def _validate_batch(self) -> None:
-        lanes, size = self.effective_lanes, self.rollout_size
-        unit = lanes * self.grad_accum
+        parts, size = self.batch_parts(), self.rollout_size
+        unit = math.prod(parts.values())
         if size % self.batch_size == 0 and self.batch_size % unit == 0:
             return
         fitting = batch_sizes(size, unit)
@@ -116,8 +120,31 @@ class PPOConfig(RunConfig):
         near = " or ".join(str(batch) for batch in (smaller, larger) if batch) or "none; lower --grad-accum"
         raise UserError(
             f"batch_size {self.batch_size} must divide n_envs x n_steps = {self.n_envs} x {self.n_steps} = {size} "
-            f"and be a multiple of lanes x grad_accum = {lanes} x {self.grad_accum} = {unit}; nearest: {near}"
+            f"and be a multiple of {' x '.join(parts)} = {' x '.join(map(str, parts.values()))} = {unit}; "
+            f"nearest: {near}"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentPPOConfig(PPOConfig):
+    """PPO for a network that remembers: it learns from whole sequences of steps."""
+
+    sequence_length: Annotated[int, Range(at_least=1, at_most=65_536)] = 16
+    """Steps that are learned from as one sequence, from the memory that it began with; divides n_steps."""
+
+    def batch_parts(self) -> dict[str, int]:
+        """List what a batch is divided by: also the length of a sequence, since none is torn apart."""
+        return super().batch_parts() | {"sequence_length": self.sequence_length}
+
+    def validate(self) -> None:
+        """See that sequences fill a roll-out."""
+        if self.n_steps % self.sequence_length:
+            fitting = [length for length in range(1, self.n_steps + 1) if self.n_steps % length == 0]
+            nearest = min(fitting, key=lambda length: abs(length - self.sequence_length))
+            raise UserError(
+                f"sequence_length {self.sequence_length} does not divide n_steps {self.n_steps}; nearest: {nearest}"
+            )
+        super().validate()
 
 
 def batch_sizes(rollout_size: int, unit: int) -> list[int]:

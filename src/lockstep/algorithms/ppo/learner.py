@@ -1,4 +1,7 @@
-"""PPO on any number of ranks. L: lanes of a cohort, M: minibatches of an epoch, B: samples of a lane in a minibatch."""
+"""PPO on any number of ranks. L: lanes of a cohort, M: minibatches of an epoch, B: samples of a lane in a minibatch.
+
+A network that remembers learns from whole sequences of T steps; then B counts these. Any other has T = 1.
+"""
 
 import math
 from collections.abc import Callable
@@ -6,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ppo.collector import Collector, Teacher
+from lockstep.algorithms.ppo.collector import Collector, Describe, Teacher
 from lockstep.algorithms.ppo.config import PPOConfig
-from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss
+from lockstep.algorithms.ppo.losses import CloningLoss, Forecast, Minibatch, PPOLoss, Sequences, steps_of
 from lockstep.core import random
 from lockstep.core.distributed.replicas import Metrics, Replica, replicate
 from lockstep.core.distributed.world import World
@@ -20,7 +23,8 @@ from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.core.storage.checkpoint import Snapshot
 from lockstep.parts.descent import Descent, scheduled_rate
-from lockstep.parts.evaluation import evaluate
+from lockstep.parts.evaluation import Act, evaluate
+from lockstep.parts.mind import Mind
 from lockstep.parts.running_stats import mean_and_deviation, moment_sums
 from lockstep.parts.vector_env import VectorEnv
 
@@ -38,22 +42,34 @@ class PPOLearner:
         make_env: MakeEnv,
         *,
         name: str,
+        make_test: MakeEnv | None = None,
+        describe: Describe | None = None,
         teacher: Teacher | None = None,
         cloning_steps: int = 0,
+        sequence_length: int = 1,
+        critic_rate: float = 1.0,
+        forecast: Forecast | None = None,
         precise_timing: bool = False,
     ) -> None:
+        """`make_test`: environments for an evaluation, where those are others than for training.
+
+        `critic_rate`: how many times as fast the weights learn whose names begin with "critic".
+        """
         self.model = network.to(world.device)
         self.updates = 0
         self.steps = 0
         self.total_steps = config.total_timesteps
         self._config = config
         self._world = world
-        self._make_env = make_env
+        self._make_env, self._make_test = make_env, make_test or make_env
+        self._describe = describe
         self._name = name
         self._teacher, self._cloning_steps = teacher, cloning_steps
         self._precision = Precision(config.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
-        self._descent = Descent(dict(self.model.named_parameters()), config.adam_eps, config.max_grad_norm)
+        self._sequence_length = sequence_length
+        weights = dict(self.model.named_parameters())
+        self._descent = Descent(weights, config.adam_eps, config.max_grad_norm, scales={"critic": critic_rate})
         self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
         policy = accelerator.compile(self.model)
         self._envs_per_lane = config.n_envs // world.lanes.total
@@ -63,7 +79,13 @@ class PPOLearner:
         ]
         recorder = accelerator.record if accelerator.records else None
         loss = PPOLoss(
-            policy, config.clip_range, config.clip_range_vf, config.ent_coef, config.vf_coef, config.normalize_advantage
+            policy,
+            config.clip_range,
+            config.clip_range_vf,
+            config.ent_coef,
+            config.vf_coef,
+            config.normalize_advantage,
+            forecast,
         )
         self._replica = replicate(loss, world, self._precision, recorder)
         self._cloning: Replica | None = None
@@ -101,14 +123,24 @@ class PPOLearner:
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Greedy episodes, shared out over lanes. Called by every rank."""
 
-        def greedy(observation: Tensor, _: VectorEnv) -> Tensor:
-            with self._precision.autocast():
-                return self.model(observation)[0].argmax(-1)
-
         def make_env(index: Tensor) -> VectorEnv:
-            return self._make_env(index, seed)
+            return self._make_test(index, seed)
 
-        return evaluate(self._world, make_env, greedy, episodes, seed, self._name, self._accelerator.record)
+        return evaluate(self._world, make_env, self.policy(), episodes, seed, self._name, self._accelerator.record)
+
+    def policy(self, remembers: bool = True) -> Act:
+        """The most probable actions for the first episode of environments, with their memory or with none."""
+        minds: dict[VectorEnv, Mind] = {}
+
+        def greedy(observation: Tensor, env: VectorEnv) -> Tensor:
+            if env not in minds:
+                minds[env] = Mind(self.model, env.count, observation.device)
+            if not remembers:
+                minds[env].forget()
+            with self._precision.autocast():
+                return minds[env].act(observation)[0].argmax(-1)
+
+        return greedy
 
     def timings(self) -> dict[str, float]:
         """Seconds of this rank since the last call, by part."""
@@ -151,23 +183,23 @@ class PPOLearner:
 
     def _order(self, lanes: range, epoch: int) -> Tensor:
         """(L, M, B) positions in the cohort's roll-out: each lane contributes the same number to every minibatch."""
-        config, device = self._config, self._world.device
-        per_lane = self._envs_per_lane * config.n_steps
+        config, device, length = self._config, self._world.device, self._sequence_length
+        per_lane = self._envs_per_lane * config.n_steps // length
         lane_index = torch.arange(lanes.start, lanes.stop, device=device)
         step = self.updates * config.n_epochs + epoch
         position = random.permutations(config.seed, "minibatch", lane_index, step, per_lane)
-        time, env = position // self._envs_per_lane, position % self._envs_per_lane
+        sequence, env = position // self._envs_per_lane, position % self._envs_per_lane
         first_env = (lane_index - lanes.start)[:, None] * self._envs_per_lane
         width = len(lanes) * self._envs_per_lane
-        samples = config.batch_size // self._world.lanes.total
-        return (time * width + first_env + env).view(len(lanes), -1, samples)
+        samples = config.batch_size // (self._world.lanes.total * length)
+        return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
 
     def _advantage_moments(self, orders: list[Tensor]) -> Tensor:
         """(M, 2) mean and deviation of each minibatch's advantages over the world."""
         parts = []
         for collector, order in zip(self._collectors, orders, strict=True):
-            advantage = collector.rollout.advantage.flatten()[order]
-            parts.append(moment_sums(advantage.transpose(0, 1).flatten(1)))
+            samples = steps_of(order, self._sequence_length, collector.env.count).permute(2, 1, 3, 0)
+            parts.append(moment_sums(collector.rollout.advantage.flatten()[samples].flatten(1)))
         return mean_and_deviation(self._world.total(parts))
 
     def _choose(self, orders: list[Tensor], moments: Tensor, number: int) -> None:
@@ -213,6 +245,7 @@ class PPOLearner:
             index,
             config.n_steps,
             policy,
+            sequence_length=self._sequence_length,
             tag=self._name,
             seed=config.seed,
             gamma=config.gamma,
@@ -220,17 +253,21 @@ class PPOLearner:
             precision=self._precision,
             accelerator=accelerator,
             watch=self._watch,
+            describe=self._describe,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:
-        config, device = self._config, self._world.device
-        samples = config.batch_size * len(lanes) // (self._world.lanes.total * config.grad_accum)
+        config, device, rollout = self._config, self._world.device, collector.rollout
+        length = self._sequence_length
+        samples = config.batch_size * len(lanes) // (self._world.lanes.total * config.grad_accum * length)
+        memory = tuple(part.flatten(0, 1) for part in rollout.memory)
         return [
             Minibatch(
-                collector.rollout.flat(),
+                rollout.flat(),
                 torch.zeros(samples, dtype=torch.int64, device=device),
                 torch.zeros(2, device=device),
                 1.0 / config.batch_size,
+                Sequences(length, collector.env.count, memory) if memory else None,
             )
             for _ in range(config.grad_accum)
         ]

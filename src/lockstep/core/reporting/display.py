@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -15,6 +15,8 @@ Headline = Sequence[tuple[str, str, str]]
 ELAPSED = "elapsed"
 """Stands for the time since the display was opened, among the tags."""
 _SECONDS_BETWEEN_LINES = 2.0
+Narrator = Callable[[int, Mapping[str, float]], list[str]]
+"""What a workload has to say at a log point, in lines of its own: the step and the metrics in, lines out."""
 _HEADLINE = (
     ("rollout/return_mean", "return", ".2f"),
     ("eval/return_mean", "eval", ".2f"),
@@ -112,6 +114,29 @@ class LiveBar:
     def close(self) -> None:
         """Leave the last state of the bar on the screen."""
         self._live.stop()
+
+
+class Narrated:
+    """A display with the lines of a narrator, who first hears what was logged before a resume."""
+
+    def __init__(self, display: Display, narrate: Narrator, past: Iterable[Mapping[str, float]]) -> None:
+        self._display, self._narrate = display, narrate
+        for metrics in past:
+            narrate(int(metrics["step"]), metrics)
+
+    def say(self, line: str) -> None:
+        """Hand on."""
+        self._display.say(line)
+
+    def progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell it in the workload's own lines too."""
+        for line in self._narrate(step, metrics):
+            self._display.say(line)
+        self._display.progress(step, metrics)
+
+    def close(self) -> None:
+        """Hand on."""
+        self._display.close()
 
 
 def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:

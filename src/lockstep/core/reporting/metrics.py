@@ -103,6 +103,11 @@ class MetricsLog:
         for logger in self._loggers:
             logger.offer(step, now, numbers)
 
+    def rows(self) -> list[dict[str, float]]:
+        """What was logged so far, a dictionary for each log point."""
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        return [json.loads(line) for line in lines if _step_of(line) < math.inf]
+
     def close(self) -> None:
         """Let the loggers finish, and wait no longer than ten seconds for all of them."""
         deadline = time.monotonic() + _LONGEST_WAIT

@@ -42,7 +42,7 @@ def debug() -> ControlConfig:
 
 
 def small() -> ControlConfig:
-    """Train on a laptop: balances the pole within minutes on two cores."""
+    """Train on a laptop: a smaller network and shorter plans, to balance a pole."""
     return ControlConfig(
         task="cartpole-balance",
         model_size=1,
@@ -135,7 +135,7 @@ def convert_episodes(config: ControlConfig, source: Any, folder: Any) -> tuple[i
     return convert_chunks(config, source, folder)
 
 
-def report(config: ControlConfig, results: dict[str, Any]) -> dict[str, Any]:
+def more_results(config: ControlConfig, results: dict[str, Any]) -> dict[str, Any]:
     """What an evaluation's results say about each task, where there are several or where a task has a goal."""
     from lockstep.workloads.control.report import per_task
 

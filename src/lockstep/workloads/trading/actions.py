@@ -1,0 +1,96 @@
+"""The eleven actions and the contracts that each trades.
+
+A contract of the ladder is one of ten: the calls of the five strikes (0-4), then the puts (5-9), all of one expiry.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ACTIONS = (
+    "hold",
+    "buy_call",
+    "buy_put",
+    "sell_call",
+    "sell_put",
+    "bull_call_spread",
+    "bear_put_spread",
+    "iron_condor",
+    "straddle",
+    "strangle",
+    "close_all_positions",
+)
+(
+    HOLD,
+    BUY_CALL,
+    BUY_PUT,
+    SELL_CALL,
+    SELL_PUT,
+    BULL_CALL_SPREAD,
+    BEAR_PUT_SPREAD,
+    IRON_CONDOR,
+    STRADDLE,
+    STRANGLE,
+    CLOSE_ALL,
+) = range(11)
+
+MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
+"""Strikes of the chain, as parts of the price."""
+STRIKES = len(MONEYNESS)
+CONTRACTS = 2 * STRIKES
+MAX_LEGS = 4
+_CALL = {0.9: 0, 0.95: 1, 1.0: 2, 1.05: 3, 1.1: 4}
+_PUT = {strike: place + STRIKES for strike, place in _CALL.items()}
+
+LEGS: dict[int, tuple[tuple[int, int], ...]] = {
+    BUY_CALL: ((+1, _CALL[1.0]),),
+    BUY_PUT: ((+1, _PUT[1.0]),),
+    SELL_CALL: ((-1, _CALL[1.05]),),
+    SELL_PUT: ((-1, _PUT[0.95]),),
+    BULL_CALL_SPREAD: ((+1, _CALL[1.0]), (-1, _CALL[1.05])),
+    BEAR_PUT_SPREAD: ((+1, _PUT[1.0]), (-1, _PUT[0.95])),
+    IRON_CONDOR: ((-1, _PUT[0.95]), (+1, _PUT[0.9]), (-1, _CALL[1.05]), (+1, _CALL[1.1])),
+    STRADDLE: ((+1, _CALL[1.0]), (+1, _PUT[1.0])),
+    STRANGLE: ((+1, _CALL[1.05]), (+1, _PUT[0.95])),
+}
+"""What one unit of each position is made of: +1 bought or -1 sold, and which contract."""
+NAKED = (SELL_CALL, SELL_PUT)
+"""Sold without anything that limits the loss."""
+CONDOR_WIDTH = 0.05
+"""The most that one unit of the condor can lose, as a part of the price when it was sold."""
+
+
+@dataclass
+class Book:
+    """The table of actions on a device: 11 rows each, legs filled up with nothing."""
+
+    contract: Tensor
+    """(11, 4) which contract."""
+    side: Tensor
+    """(11, 4) 1.0 bought, -1.0 sold, 0.0 no leg."""
+    moneyness: Tensor
+    """(11, 4) strike as a part of the price."""
+    call: Tensor
+    """(11, 4) bool: a call, not a put."""
+    legs: Tensor
+    """(11,) how many legs."""
+    naked: Tensor
+    """(11,) 1.0 where sold uncovered."""
+    width: Tensor
+    """(11,) the most that a covered short can lose, as a part of the price."""
+
+    @classmethod
+    def on(cls, device: torch.device) -> "Book":
+        """Lay the table out."""
+        contract = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.int64)
+        side = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.float64)
+        naked, width = torch.zeros(len(ACTIONS), dtype=torch.float64), torch.zeros(len(ACTIONS), dtype=torch.float64)
+        for action, legs in LEGS.items():
+            for place, (sign, number) in enumerate(legs):
+                contract[action, place], side[action, place] = number, float(sign)
+        naked[list(NAKED)] = 1.0
+        width[IRON_CONDOR] = CONDOR_WIDTH
+        moneyness = torch.tensor(MONEYNESS, dtype=torch.float64)[contract % STRIKES]
+        tensors = (contract, side, moneyness, contract < STRIKES, side.abs().sum(1), naked, width)
+        return cls(*(tensor.to(device) for tensor in tensors))

@@ -1,0 +1,151 @@
+"""Files of daily bars, read with distrust: what is wrong is told with file, row, column and rule, in one line.
+
+CSV (also gzipped) with a header row, or Parquet; columns date, symbol, open, high, low, close, volume in any order,
+others are ignored. A row's number is its line in the file, the header being row 1. No torch here.
+"""
+
+import csv
+import gzip
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import date, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from lockstep.core.config.values import shown
+from lockstep.core.config.yaml_text import shown_path
+from lockstep.core.errors import UserError
+
+PRICES = ("open", "high", "low", "close")
+COLUMNS = ("date", "symbol", *PRICES, "volume")
+_LONGEST_LINE = 65_536
+_PARQUET_ROWS = 65_536
+
+Row = tuple[int, list[Any]]
+"""A row's number and its values in the order of COLUMNS, as the file has them."""
+
+
+class BarsFile:
+    """One file of bars; iterating yields its rows, unchecked but complete."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self.name = shown_path(path)
+        if not self.path.is_file():
+            raise UserError(f"data {self.name}: no such file; give the path of a CSV or Parquet file of daily bars")
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._parquet_rows() if self.path.suffix.lower() in (".parquet", ".pq") else self._csv_rows()
+
+    def wrong(self, rule: str, row: int | None = None, column: str = "", value: Any = None) -> UserError:
+        """The error that says what is wrong where."""
+        place = f", row {row}" if row is not None else ""
+        place += f", column {column}" if column else ""
+        told = f": {shown(value)}" if value is not None else ""
+        return UserError(f"data {self.name}{place}{told}: {rule}")
+
+    def _csv_rows(self) -> Iterator[Row]:
+        try:
+            with closing(self._open()) as stream:
+                reader = csv.reader(self._lines(stream), strict=True)
+                header = next(reader, None)
+                if header is None:
+                    raise self.wrong("is empty; needed: a header row and bars below it")
+                places = self._places([name.strip().lower() for name in header])
+                for number, fields in enumerate(reader, start=2):
+                    if len(fields) != len(header):
+                        raise self.wrong(f"has {len(fields)} fields, the header has {len(header)}", number)
+                    yield number, [fields[place].strip() for place in places]
+        except csv.Error as error:
+            raise self.wrong(f"is no CSV: {error}", reader.line_num) from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise self.wrong(f"cannot be read: {error}") from None
+
+    def _open(self) -> IO[bytes]:
+        with self.path.open("rb") as stream:
+            zipped = stream.read(2) == b"\x1f\x8b"
+        return gzip.open(self.path, "rb") if zipped else self.path.open("rb")  # type: ignore[return-value]
+
+    def _lines(self, stream: IO[bytes]) -> Iterator[str]:
+        """Decode line by line, so that a file that is one endless line is refused before it fills the memory."""
+        number = 0
+        while line := stream.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                raise self.wrong(f"is longer than the {_LONGEST_LINE:,} bytes a row may have", number)
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise self.wrong("is not UTF-8 text; convert the file (iconv -t utf-8)", number) from None
+            if "\0" in text:
+                raise self.wrong("holds a zero byte, so it is not UTF-8 text; convert the file", number)
+            yield text
+
+    def _places(self, header: Sequence[str]) -> list[int]:
+        missing = [name for name in COLUMNS if name not in header]
+        if missing:
+            found = ", ".join(shown(name) for name in header[:12])
+            raise self.wrong(f"has no column {', '.join(missing)}; needed: {', '.join(COLUMNS)}; found: {found}", 1)
+        twice = [name for name in COLUMNS if header.count(name) > 1]
+        if twice:
+            raise self.wrong("is there more than once", 1, twice[0])
+        return [header.index(name) for name in COLUMNS]
+
+    def _parquet_rows(self) -> Iterator[Row]:
+        try:
+            from pyarrow import ArrowException
+            from pyarrow.parquet import ParquetFile
+        except ImportError:
+            raise self.wrong("Parquet needs pyarrow; pip install pyarrow, or give a CSV file") from None
+        try:
+            with ParquetFile(self.path) as table:
+                names = table.schema_arrow.names
+                places = self._places([name.strip().lower() for name in names])
+                number = 1
+                for batch in table.iter_batches(_PARQUET_ROWS, columns=[names[place] for place in places]):
+                    for values in zip(*(batch.column(i).to_pylist() for i in range(len(COLUMNS))), strict=True):
+                        number += 1
+                        yield number, ["" if value is None else value for value in values]
+        except (ArrowException, OSError) as error:
+            raise self.wrong(f"is no Parquet file that can be read: {str(error).splitlines()[0][:120]}") from None
+
+
+def read_day(file: BarsFile, row: int, value: Any) -> int:
+    """The day's number (proleptic ordinal) that a date means."""
+    if isinstance(value, datetime):
+        return value.date().toordinal()
+    if isinstance(value, date):
+        return value.toordinal()
+    try:
+        return date.fromisoformat(str(value)[:10] if str(value)[10:11] in (" ", "T") else str(value)).toordinal()
+    except ValueError:
+        raise file.wrong("no such day; allowed: a date as 2016-12-31", row, "date", value) from None
+
+
+def read_price(file: BarsFile, row: int, column: str, value: Any) -> float:
+    """A price: a finite number above 0."""
+    number = _number(file, row, column, value)
+    if not number > 0:
+        raise file.wrong("a price must be above 0", row, column, value)
+    return number
+
+
+def read_volume(file: BarsFile, row: int, value: Any) -> float:
+    """A volume: a finite number of at least 0; an empty field is 0."""
+    number = 0.0 if value == "" else _number(file, row, "volume", value)
+    if number < 0:
+        raise file.wrong("a volume must be at least 0", row, "volume", value)
+    return number
+
+
+def _number(file: BarsFile, row: int, column: str, value: Any) -> float:
+    try:
+        # Python reads 1_000 and full-width digits as numbers; a file of bars has no business with either.
+        number = float(value) if "_" not in str(value) and str(value).isascii() else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise file.wrong("must be a finite number", row, column, value)
+    return number

@@ -1,0 +1,152 @@
+"""Traders without a network, and how they are compared. E: accounts.
+
+Rules of the direction (momentum, oracle) hold calls while they expect a rise and puts while they expect a fall: they
+fill every free place, one a day, and close all when they change their mind. The oracle is told the hidden regime.
+Buy-and-hold puts the initial capital into the underlying itself, without costs, which no action can do.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor
+
+from lockstep.core import random
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Evaluation
+from lockstep.parts.evaluation import evaluate
+from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
+from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.history import History, Split
+from lockstep.workloads.trading.indicators import CLOSE
+from lockstep.workloads.trading.market_config import MarketConfig
+
+TAG = "trading"
+
+
+def hold(env: TradingEnv) -> Tensor:
+    """Do nothing."""
+    return torch.full_like(env.index, HOLD)
+
+
+def random_action(env: TradingEnv) -> Tensor:
+    """Draw one of the eleven, each as likely."""
+    word = random.words(env.seed, "trading-random", env.index, env.market.clock, torch.zeros_like(env.index))[0]
+    return (word * len(ACTIONS)) >> 32
+
+
+def always_call(env: TradingEnv) -> Tensor:
+    """Buy a call wherever there is a free place, and hold it until it expires."""
+    return follow(env, torch.ones_like(env.market.spot))
+
+
+def momentum(env: TradingEnv) -> Tensor:
+    """Expect the direction that the price took over the 20 bars of the observation."""
+    closes = env.market.bars[:, CLOSE]
+    return follow(env, torch.sign(closes[:, -1] - closes[:, 0]))
+
+
+def oracle(env: TradingEnv) -> Tensor:
+    """Expect what the hidden regime brings; nothing in a market without regimes."""
+    return follow(env, env.market.regime)
+
+
+def follow(env: TradingEnv, direction: Tensor) -> Tensor:
+    """Hold calls where direction (E,) is above 0, puts where it is below, and leave everything as it is where 0."""
+    positions = env.account.positions
+    held = torch.sign(positions.greeks[:, 0])
+    order = torch.where(direction > 0, BUY_CALL, BUY_PUT)
+    order = torch.where(positions.open.all(1) | (direction == 0), HOLD, order)
+    return torch.where(held * direction < 0, CLOSE_ALL, order)
+
+
+TRADERS: dict[str, Callable[[TradingEnv], Tensor]] = {
+    "hold": hold,
+    "random": random_action,
+    "buy_and_hold": hold,
+    "always_call": always_call,
+    "momentum": momentum,
+    "oracle": oracle,
+}
+"""By name; that of buy_and_hold only watches, its result comes from the prices."""
+
+
+def evaluate_baseline(
+    name: str,
+    config: MarketConfig,
+    world: World,
+    episodes: int,
+    seed: int,
+    *,
+    history: History | None = None,
+    historical: bool = False,
+    split: Split = "validation",
+) -> Evaluation:
+    """How good one of TRADERS is, on simulated prices or on days of the data. Called by every rank."""
+    trader = TRADERS[name]
+    result = evaluate(
+        world,
+        lambda index: TradingEnv(
+            config, index, seed, world.device, history=history, historical=historical, split=split
+        ),
+        lambda _, env: trader(env),
+        episodes,
+        seed,
+        tag=TAG,
+    )
+    return _of_underlying(config, result) if name == "buy_and_hold" else result
+
+
+def _of_underlying(config: MarketConfig, watched: Evaluation) -> Evaluation:
+    """What the initial capital would have become in the underlying, as far as that is told of each episode."""
+    growth, risk = watched.extra[f"{TAG}_underlying"], watched.extra[f"{TAG}_underlying_risk"]
+    capital = config.initial_capital
+    extra = {
+        "profit": [capital * one for one in growth],
+        "value": [capital * (1.0 + one) for one in growth],
+        "risk": [capital * one for one in risk],
+        "underlying": growth,
+        "underlying_risk": risk,
+        "historical": watched.extra[f"{TAG}_historical"],
+    }
+    return replace(
+        watched,
+        returns=[config.reward_scale * profit for profit in extra["profit"]],
+        extra={f"{TAG}_{name}": column for name, column in extra.items()},
+    )
+
+
+def equal_risk_profits(result: Evaluation) -> list[float]:
+    """What buy-and-hold would have earned with each episode's daily deviation: dollars by episode."""
+    columns = (result.extra[f"{TAG}_{name}"] for name in ("underlying", "risk", "underlying_risk"))
+    return [growth * risk / base if base else 0.0 for growth, risk, base in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over episodes, and between which bounds the true one lies 95 times in 100."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> "Interval":
+        """The interval by Student's distribution; without width for one value."""
+        mean = fmean(values)
+        half = _student(len(values) - 1) * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        return cls(mean, mean - half, mean + half)
+
+    def __gt__(self, other: "Interval") -> bool:
+        """Above the other without overlap."""
+        return self.low > other.high
+
+
+def _student(degrees: int) -> float:
+    """The 97.5 % point of Student's distribution (Cornish-Fisher; within 1 % from 4 degrees on)."""
+    z = 1.959964
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / degrees + second / degrees**2 + third / degrees**3

@@ -1,0 +1,157 @@
+"""The prices that accounts trade: simulated ones, or bars of real days. E: accounts, R: bars of the data.
+
+A simulated market goes on when an account starts anew, so that there is always a past to look back on; only its unit
+changes, such that the price starts at 100. An account on real days starts anew on a day drawn by counter.
+"""
+
+import torch
+from torch import Tensor
+
+from lockstep.core import random
+from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
+from lockstep.workloads.trading.indicators import BARS, CLOSE, VOLUME, Indicators
+from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.paths import Dice, Paths
+from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+
+START_PRICE = 100.0
+
+
+class Records:
+    """The bars of the data on the device."""
+
+    def __init__(self, history: History, split: Split, episode_length: int, device: torch.device) -> None:
+        starts, self.episode_length = history.starts(split, episode_length)
+        self.starts = torch.from_numpy(starts).to(device)
+        """(N,) bars at which an episode may start."""
+        self.symbol = torch.from_numpy(history.symbol).to(device)
+        bars = torch.from_numpy(history.bars)
+        self.close = bars[:, CLOSE].clone().to(device)
+        self.volatility = torch.from_numpy(history.volatility).to(device)
+        self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
+        """(R,) calendar days since the bar before."""
+        self.bars = bars.float().to(device)
+
+    def window(self, row: Tensor) -> Tensor:
+        """(E, 5, 20) the bars up to and with each row."""
+        return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
+
+
+class Market:
+    """Where each account's market stands; the state stays in the same tensors for good."""
+
+    def __init__(
+        self,
+        config: MarketConfig,
+        index: Tensor,
+        seed: int,
+        device: torch.device,
+        historical: Tensor,
+        records: Records | None,
+        dice: Dice,
+    ) -> None:
+        """`historical` (E,) bool: which accounts trade the records, whose absence means none."""
+        assert records is not None or not bool(historical.any())
+        self._index, self._seed = index, seed
+        self.paths, self._records, self._indicators = Paths(config), records, Indicators(device)
+        self.historical = historical.to(device)
+        self._simulates = not bool(historical.all())
+        self._replays = bool(historical.any())
+        self.constant_volatility = self.paths.constant_volatility and not self._replays
+        self.dice = dice
+        self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
+        self.term = self.paths.term(~self.historical)
+        self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
+        """(E,) bars in a year."""
+        self._make_state(len(index), device)
+
+    def _make_state(self, count: int, device: torch.device) -> None:
+        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(count, *shape, dtype=dtype, device=device)
+
+        self.clock, self.row = zeros(dtype=torch.int64), zeros(dtype=torch.int64)
+        """(E,) days since the start of the run, the counter of the random numbers; the bar of the data."""
+        self.spot, self.volatility, self.regime = zeros(), zeros(), zeros()
+        """(E,) price, yearly volatility of the options' quotes, and the hidden regime: 1 rising, -1 falling, 0 none."""
+        self.first_spot = zeros()
+        """(E,) the price when the episode started."""
+        self.days = zeros() + 1.0
+        """(E,) calendar days that the last bar took."""
+        self.bars = zeros(5, BARS, dtype=torch.float32)
+        """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything needed to go on."""
+        names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars")
+        return {name: getattr(self, name) for name in names}
+
+    def begin(self) -> None:
+        """Let simulated markets have a past, from nothing."""
+        if not self._simulates:
+            return
+        self.spot.fill_(START_PRICE)
+        self.volatility.fill_(self.paths.mean_volatility)
+        self.regime.copy_(self.paths.first_regime(self.dice.next(self.clock)))
+        self.bars.fill_(START_PRICE)
+        self.bars[:, VOLUME] = 1.0
+        for _ in range(BARS):
+            self.advance()
+
+    def advance(self) -> None:
+        """Let a day pass. The bars of replaying accounts follow with `restart`, when it is known where they stand."""
+        self.clock.add_(1)
+        if self._simulates:
+            self._simulate()
+        if self._replays:
+            assert self._records is not None
+            # Accounts without a row of their own, or past their episode's end, stop at the last one there is.
+            self.row.add_(1).clamp_(max=len(self._records.close) - 1)
+            self._take(self.spot, self._records.close)
+            self._take(self.volatility, self._records.volatility)
+            self._take(self.days, self._records.days)
+
+    def _simulate(self) -> None:
+        day = self.paths.day(self.volatility, self.regime, self.dice.next(self.clock))
+        prices = self.spot[:, None] * torch.stack((torch.ones_like(day.close), day.high, day.low, day.close), dim=1)
+        self.spot.copy_(prices[:, CLOSE])
+        bar = torch.cat((prices, day.volume[:, None]), dim=1).float()
+        self.bars.copy_(torch.cat((self.bars[:, :, 1:], bar[:, :, None]), dim=2))
+        self.volatility.copy_(day.volatility)
+        self.regime.copy_(day.regime)
+
+    def restart(self, ended: Tensor) -> None:
+        """Start the episodes of the accounts in the mask (E,) anew, and look back from where each stands."""
+        if self._simulates:
+            unit = torch.where(ended, START_PRICE / self.spot, 1.0)
+            self.spot.mul_(unit)
+            self.bars[:, :VOLUME].mul_(unit.float()[:, None, None])
+        if self._replays:
+            self._replay(ended)
+        self.first_spot.copy_(torch.where(ended, self.spot, self.first_spot))
+
+    def _replay(self, ended: Tensor) -> None:
+        records = self._records
+        assert records is not None
+        word = random.words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
+        start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
+        self.row.copy_(torch.where(ended & self.historical, start, self.row))
+        self._take(self.spot, records.close)
+        self._take(self.volatility, records.volatility)
+        bars = records.window(self.row.clamp(min=BARS - 1))
+        self.bars.copy_(torch.where(self.historical[:, None, None], bars, self.bars) if self._simulates else bars)
+        self.regime.masked_fill_(self.historical, 0.0)
+
+    def _take(self, tensor: Tensor, column: Tensor) -> None:
+        """Copy what the data says at each replaying account's row."""
+        found = column.index_select(0, self.row)
+        tensor.copy_(torch.where(self.historical, found, tensor) if self._simulates else found)
+
+    def symbol(self) -> Tensor:
+        """(E,) the number of each replaying account's symbol; whoever simulates has none, and reads 0."""
+        if self._records is None:
+            return torch.zeros_like(self.row)
+        return self._records.symbol.index_select(0, self.row)
+
+    def indicators(self, logs: Tensor) -> Tensor:
+        """(E, 20) what the bars read as; logs (E, 20): logarithms of the closes."""
+        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year)

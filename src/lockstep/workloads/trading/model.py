@@ -1,0 +1,119 @@
+"""Trading's networks: one LSTM, or the guide's cascade of LSTMs with attention. T: time, B: sequences, E: accounts."""
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.core.random import derive_seed
+from lockstep.parts.attention import Sight, WindowedAttention, slide
+from lockstep.parts.mind import Memory
+from lockstep.parts.recurrent import LSTM
+from lockstep.parts.recurrent_policy import LSTMPolicy, head, start_recurrent
+from lockstep.workloads.trading.config import TradingConfig
+
+FORECASTS = ("price", "volatility", "volume")
+"""What a network can be asked to foretell of the next day, as an additional lesson."""
+HEADS = 8
+BLOCKS = 3
+
+
+class Block(nn.Module):
+    """An LSTM, attention to what it said in the last steps, and the sum of both, normalised."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.lstm = LSTM(size, size)
+        self.attention = WindowedAttention(size, HEADS)
+        self.norm = nn.LayerNorm(size)
+
+    def step(self, inputs: Tensor, memory: Memory, sight: Sight) -> tuple[Tensor, Memory]:
+        """Features (B, H) of one step and the memory after it: output and cells, and the outputs still in sight."""
+        hidden, cells, earlier = memory
+        hidden, cells = self.lstm.step(inputs, (hidden, cells))
+        found = self.attention(hidden.unsqueeze(0), earlier, sight).squeeze(0)
+        return self.norm(hidden + found), (hidden, cells, slide(earlier, hidden.unsqueeze(0)))
+
+    def forward(self, inputs: Tensor, memory: Memory, keep: Tensor, sight: Sight) -> Tensor:
+        """Features (T, B, H) of whole sequences."""
+        hidden, cells, earlier = memory
+        outputs, _ = self.lstm(inputs, (hidden, cells), keep)
+        return self.norm(outputs + self.attention(outputs, earlier, sight))
+
+
+class CLSTMPolicy(nn.Module):
+    """A `RecurrentPolicy` after the guide: three blocks, a perceptron, then an actor and a critic.
+
+    Attention goes back over a bounded number of steps of the episode, the same while acting and while learning.
+    """
+
+    def __init__(self, observation_size: int, action_count: int, size: int, window: int, forecasts: int = 0) -> None:
+        super().__init__()
+        self._size, self._window = size, window
+        self.encoder = nn.Linear(observation_size, size)
+        self.blocks = nn.ModuleList(Block(size) for _ in range(BLOCKS))
+        self.merge = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU())
+        self.actor = head((size, size, size // 2, action_count), nn.ReLU)
+        self.critic = head((size, size, size // 2, 1), nn.ReLU)
+        self.forecasts = nn.ModuleList(nn.Linear(size, 1) for _ in range(forecasts))
+
+    def first_memory(self, count: int, device: torch.device) -> Memory:
+        """How many steps are in sight, and each block's output, cells and outputs in sight: zeros."""
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(count, *shape, device=device)
+
+        size, before = self._size, self._window - 1
+        blocks = [part for _ in self.blocks for part in (zeros(size), zeros(size), zeros(before, size))]
+        return zeros(), *blocks
+
+    def forward(self, observation: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        """Logits, value and the memory after one step."""
+        age, *blocks = memory
+        sight = Sight(age, torch.ones_like(age).unsqueeze(0), self._window)
+        features, after = self.encoder(observation), [sight.age]
+        for number, block in enumerate(self._blocks()):
+            features, remembered = block.step(features, tuple(blocks[3 * number : 3 * number + 3]), sight)
+            after += remembered
+        return *self._answer(features), tuple(after)
+
+    def sequence(self, observation: Tensor, memory: Memory, keep: Tensor) -> tuple[Tensor, ...]:
+        """Logits and values of whole sequences, and a forecast from each block where they are asked for."""
+        age, *blocks = memory
+        sight = Sight(age, keep, self._window)
+        features, outputs = self.encoder(observation), []
+        for number, block in enumerate(self._blocks()):
+            features = block(features, tuple(blocks[3 * number : 3 * number + 3]), keep, sight)
+            outputs.append(features)
+        answer = self._answer(features)
+        if not self.forecasts:
+            return answer
+        foretold = [tell(output) for tell, output in zip(self.forecasts, outputs, strict=True)]
+        return *answer, torch.cat(foretold, dim=-1).float()
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def _answer(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        merged = self.merge(features)
+        return self.actor(merged).float(), self.critic(merged).squeeze(-1).float()
+
+
+def network(config: TradingConfig, observation_size: int, action_count: int) -> LSTMPolicy | CLSTMPolicy:
+    """The network that a configuration asks for, with its initial weights, the same on every rank."""
+    forecasts = len(FORECASTS) if config.aux_coef else 0
+    size, separate = config.hidden_size, config.lstms == "two"
+    policy: LSTMPolicy | CLSTMPolicy
+    if config.network == "lstm":
+        policy = LSTMPolicy(observation_size, action_count, size, separate=separate, forecasts=forecasts)
+    else:
+        policy = CLSTMPolicy(observation_size, action_count, size, config.attention_window, forecasts)
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "initial-weights"))
+    start_recurrent(policy, policy.actor, policy.critic, generator)
+    return policy
+
+
+def foretold(observation: Tensor) -> Tensor:
+    """What FORECASTS should have been the day before, (..., 3): log return and range in percent, and volume."""
+    bars = observation[..., :100].unflatten(-1, (20, 5))
+    day, before = bars[..., -1, :], bars[..., -2, :]
+    # Prices are seen as 10 x log(price / last close): the close before it is the day's return with its sign turned.
+    return torch.stack((-10.0 * before[..., 3], 10.0 * (day[..., 1] - day[..., 2]), day[..., 4]), dim=-1)

@@ -1,0 +1,124 @@
+"""What a run says while it goes on, in the guide's words: episodes, running averages, updates, evaluations."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.workloads.trading.config import TradingConfig
+
+WINDOW = 100
+"""Episodes of the running averages, at least."""
+_LINES_BETWEEN_AVERAGES = 10
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """The episodes that ended since the last log point, as means."""
+
+    count: float
+    reward: float
+    profit: float
+    closed: float
+    won: float
+    open: float
+    steps: float
+
+    @classmethod
+    def read(cls, metrics: Mapping[str, float]) -> "Episodes | None":
+        """What a log point says of them; None where no episode ended."""
+        if not metrics.get("rollout/episodes"):
+            return None
+        names = ("profit", "closed_trades", "winning_trades", "open_positions")
+        profit, closed, won, still_open = (metrics[f"trading/{name}_mean"] for name in names)
+        reward, steps = metrics["rollout/return_mean"], metrics["rollout/length_mean"]
+        return cls(metrics["rollout/episodes"], reward, profit, closed, won, still_open, steps)
+
+    @property
+    def win_rate(self) -> float:
+        """Positions that earned money among those closed; 0 where none was."""
+        return self.won / self.closed if self.closed else 0.0
+
+    def __str__(self) -> str:
+        """In the guide's words."""
+        if not self.closed and self.open:
+            unrealised = f" (unrealized from {_number(self.open)} open positions)"
+            return f"Return: {_dollars(self.profit)}{unrealised}, Win Rate: 0.0% (0 closed trades)"
+        held = f"({_number(self.closed)} closed, {_number(self.open)} open)"
+        return f"Return: {_dollars(self.profit)}, Win Rate: {self.win_rate:.1%} {held}"
+
+
+class Narrator:
+    """Turns log points into lines; remembers the last episodes and the best."""
+
+    def __init__(self, config: TradingConfig, ranks: int, on_gpus: bool) -> None:
+        self._planned = config.planned_episodes
+        self._update = config.rollout_size
+        self._suffix = f" | {'GPUs' if on_gpus else 'Ranks'}: {ranks}" if ranks > 1 else ""
+        self._recent: deque[Episodes] = deque()
+        self._ended = 0.0
+        self._lines = 0
+        self._best_average = self._best_evaluation = -math.inf
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """The lines of one log point."""
+        lines = []
+        episodes = Episodes.read(metrics)
+        if episodes is not None:
+            lines += self._tell(episodes)
+        if "train/policy_loss" in metrics:
+            critic, actor = metrics["train/value_loss"], metrics["train/policy_loss"]
+            lines.append(f"Update {step // self._update:,} - Critic Loss: {critic:.4f}, Actor Loss: {actor:.4f}")
+        if "eval/trading_profit_mean" in metrics:
+            lines.append(self._judge(metrics))
+        return lines
+
+    def _tell(self, episodes: Episodes) -> list[str]:
+        self._ended += episodes.count
+        self._recent.append(episodes)
+        while sum(part.count for part in self._recent) - self._recent[0].count >= WINDOW:
+            self._recent.popleft()
+        number = f"Episode {self._ended:.0f}/{max(self._planned, round(self._ended))}"
+        told = f"{number} - Reward: {episodes.reward:.2f}, {episodes}, Steps: {_number(episodes.steps)}{self._suffix}"
+        self._lines += 1
+        if self._lines % _LINES_BETWEEN_AVERAGES:
+            return [told]
+        return [told, self._average()]
+
+    def _average(self) -> str:
+        """Over the last episodes, each counted once."""
+        total = sum(part.count for part in self._recent)
+
+        def mean(name: str) -> float:
+            return sum(part.count * getattr(part, name) for part in self._recent) / total
+
+        profit, closed = mean("profit"), mean("closed")
+        self._best_average = max(self._best_average, profit)
+        win_rate = mean("won") / closed if closed else 0.0
+        return (
+            f"Last {total:.0f} episodes - Return: {_dollars(profit)}, Win Rate: {win_rate:.1%}, "
+            f"best average so far: {_dollars(self._best_average)}"
+        )
+
+    def _judge(self, metrics: Mapping[str, float]) -> str:
+        """The best model is that of the evaluation with the highest mean reward, which `best/` holds."""
+        better = metrics["eval/return_mean"] > self._best_evaluation
+        self._best_evaluation = max(self._best_evaluation, metrics["eval/return_mean"])
+        verdict = "the best so far" if better else f"best so far: {self._best_evaluation:.2f}"
+        profit = _dollars(metrics["eval/trading_profit_mean"])
+        return f"Evaluation - Reward: {metrics['eval/return_mean']:.2f}, Return: {profit} ({verdict})"
+
+
+def narrator(config: TradingConfig, world: Any) -> Narrator:
+    """The narrator for a run in this world."""
+    return Narrator(config, world.size, world.device.type == "cuda")
+
+
+def _dollars(amount: float) -> str:
+    return f"-${-amount:,.2f}" if amount < 0 else f"${amount:,.2f}"
+
+
+def _number(mean: float) -> str:
+    """A mean that is often a whole number, without a false point."""
+    return f"{mean:.0f}" if abs(mean - round(mean)) < 0.05 else f"{mean:.1f}"

@@ -1,0 +1,88 @@
+"""What an account sees: the guide's parts side by side in one flat vector, each number about -1 to 1. E: accounts.
+
+Nothing in it tells the level of the price, or anything of it before the last 20 bars: whoever wants to know more has
+to remember.
+"""
+
+import torch
+from torch import Tensor
+
+from lockstep.workloads.trading import chain, indicators
+from lockstep.workloads.trading.account import Account
+from lockstep.workloads.trading.chain import Chain
+from lockstep.workloads.trading.indicators import CLOSE, OPEN, VOLUME
+from lockstep.workloads.trading.market import Market
+from lockstep.workloads.trading.market_config import MarketConfig
+
+SIZES = {
+    "price_history": indicators.BARS * 5,
+    "technical_indicators": len(indicators.NAMES),
+    "options_chain": chain.ROWS * chain.COLUMNS,
+    "portfolio_state": 5,
+    "greeks_summary": 5,
+}
+"""Numbers of each part, in the order in which they lie in the observation."""
+LIMIT = 10.0
+"""No number of an observation is larger."""
+
+
+def parts(symbols: int) -> dict[str, slice]:
+    """Where each part lies in the flat observation; `symbol_encoding` only where there are symbols."""
+    sizes = SIZES | ({"symbol_encoding": symbols} if symbols else {})
+    places, start = {}, 0
+    for name, size in sizes.items():
+        places[name] = slice(start, start + size)
+        start += size
+    return places
+
+
+def split(observation: Tensor, symbols: int) -> dict[str, Tensor]:
+    """The parts of a flat (..., 430 + symbols) observation by name; views."""
+    return {name: observation[..., place] for name, place in parts(symbols).items()}
+
+
+def observe(
+    config: MarketConfig, market: Market, quotes: Chain, account: Account, limit: Tensor, symbols: int
+) -> Tensor:
+    """(E, 430 + symbols) float32; limit (E,): steps of the episode."""
+    bars = market.bars
+    close = bars[:, CLOSE, -1]
+    volume = bars[:, VOLUME] + 1.0
+    volume_ratio = volume / volume.mean(1, keepdim=True)
+    # Relative to the last close before the logarithm, lest the level of the price eat the digits of its changes.
+    logs = torch.log(bars[:, :VOLUME] / close[:, None, None])
+    history = torch.cat((10.0 * logs, 0.5 * volume_ratio.log()[:, None]), dim=1).transpose(1, 2)
+    rows = quotes.rows(volume_ratio[:, -1], bars[:, OPEN, -1] / close - 1.0)
+    flat = [
+        history.flatten(1),
+        market.indicators(logs[:, CLOSE]),
+        rows.flatten(1),
+        _portfolio(config, account, limit),
+        _greeks(config, account, market.spot),
+    ]
+    if symbols:
+        encoding = torch.arange(symbols, device=close.device) == market.symbol()[:, None]
+        flat.append((encoding & market.historical[:, None]).float())
+    return torch.cat(flat, dim=1).clamp_(-LIMIT, LIMIT)
+
+
+def _portfolio(config: MarketConfig, account: Account, limit: Tensor) -> Tensor:
+    """(E, 5) cash, number of positions, value, open profit and step, as parts of the capital or the most."""
+    positions, capital = account.positions, config.initial_capital
+    unrealised = torch.where(positions.open, positions.worth - positions.paid, 0.0).sum(1)
+    columns = (
+        account.cash / capital - 1.0,
+        positions.open.sum(1) / config.max_positions,
+        account.value / capital - 1.0,
+        10.0 * unrealised / capital,
+        account.steps / limit,
+    )
+    return torch.stack(columns, dim=1).float()
+
+
+def _greeks(config: MarketConfig, account: Account, spot: Tensor) -> Tensor:
+    """(E, 5) delta and gamma for 1 % of the price, theta of a day, vega and rho of a point, as parts of the capital."""
+    delta, gamma, theta, vega, rho = account.positions.greeks.unbind(1)
+    percent = 0.01 * spot
+    columns = (delta * percent, 10.0 * gamma * percent * percent, 10.0 * theta, 10.0 * vega, 10.0 * rho)
+    return (torch.stack(columns, dim=1) * (100.0 / config.initial_capital)).float()

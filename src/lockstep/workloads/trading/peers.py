@@ -1,0 +1,100 @@
+"""The same market and network trained by other programs, as their users would do it: what `bench` compares with."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lockstep.workloads.trading.config import TradingConfig
+from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.observation import LIMIT
+
+HEADS = (64, 64)
+
+
+def train_with_sb3(config: TradingConfig, updates: int, device: str) -> int:
+    """Go on training with sb3-contrib's RecurrentPPO; returns the environment steps. Needs sb3-contrib."""
+    steps = updates * config.rollout_size
+    sb3_learner(config, device).learn(total_timesteps=steps, reset_num_timesteps=False)
+    return steps
+
+
+@functools.cache
+def sb3_learner(config: TradingConfig, device: str) -> Any:
+    """sb3-contrib's RecurrentPPO with this configuration's sizes; made once, then trained on.
+
+    Its policy is its own default: an LSTM for the actor and one for the critic, and two layers of 64 behind each. It
+    gets all accounts in one environment, which is the fastest way for it to trade this market.
+    """
+    from sb3_contrib import RecurrentPPO
+
+    return RecurrentPPO(
+        "MlpLstmPolicy",
+        _accounts(config),
+        learning_rate=config.learning_rate,
+        n_steps=config.n_steps,
+        batch_size=config.batch_size,
+        n_epochs=config.n_epochs,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        clip_range=config.clip_range,
+        clip_range_vf=config.clip_range_vf,
+        normalize_advantage=config.normalize_advantage,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        target_kl=config.target_kl,
+        policy_kwargs={"lstm_hidden_size": config.hidden_size, "net_arch": {"pi": list(HEADS), "vf": list(HEADS)}},
+        seed=config.seed,
+        device=device,
+    )
+
+
+def _accounts(config: TradingConfig) -> Any:
+    """All accounts as one vectorised environment of Stable-Baselines3's kind."""
+    from stable_baselines3.common.vec_env import VecEnv
+
+    class Accounts(VecEnv):
+        def __init__(self) -> None:
+            index = torch.arange(config.n_envs)
+            self._env = TradingEnv(config, index, config.seed, torch.device("cpu"), staggered=True)
+            space = spaces.Box(-LIMIT, LIMIT, self._env.observation_shape, np.float32)
+            super().__init__(config.n_envs, space, spaces.Discrete(self._env.action_count))
+
+        def reset(self) -> NDArray[np.float32]:
+            return self._env.reset().numpy().copy()
+
+        def step_async(self, actions: NDArray[np.int64]) -> None:
+            self._done = self._env.step(torch.from_numpy(actions))
+
+        def step_wait(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
+            done = self._done
+            seen, ended = done.observation.numpy().copy(), done.terminated.numpy().copy()
+            infos: list[dict[str, Any]] = [{} for _ in ended]
+            for account in ended.nonzero()[0]:
+                infos[account] = {"terminal_observation": seen[account], "TimeLimit.truncated": False}
+            return seen, done.reward.numpy().copy(), ended, infos
+
+        def close(self) -> None:
+            pass
+
+        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+            return [getattr(self._env, attr_name, None)] * self.num_envs
+
+        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+            raise AttributeError(f"{attr_name} cannot be set")
+
+        def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+            raise AttributeError(f"there is no {method_name}")
+
+        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+            return [False] * self.num_envs
+
+    return Accounts()
+
+
+TRAINERS = {"sb3": train_with_sb3}
+"""By the names in PEERS."""

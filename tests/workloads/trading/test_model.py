@@ -1,0 +1,86 @@
+"""The networks: acting step by step is the sequence, forecasts are what the next day brings."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.parts.mind import Mind
+from lockstep.workloads.trading import model
+from lockstep.workloads.trading.config import TradingConfig
+from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.workload import debug
+
+CPU = torch.device("cpu")
+
+
+def make(**changes):
+    config = TradingConfig(hidden_size=16, attention_window=4, **changes)
+    network = model.network(config, observation_size=6, action_count=3)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in network.parameters():
+        # Larger weights than the initial ones, so that every path matters.
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    return network
+
+
+@pytest.mark.parametrize("changes", [{}, {"lstms": "two"}, {"network": "clstm"}, {"network": "clstm", "aux_coef": 1.0}])
+def test_acting_step_by_step_is_the_sequence(changes):
+    network = make(**changes)
+    generator = torch.Generator().manual_seed(1)
+    observation = torch.randn(12, 3, 6, generator=generator)
+    keep = torch.ones(12, 3)
+    keep[5, 1] = keep[6, 1] = keep[9, 2] = 0.0
+    mind = Mind(network, 3, CPU)
+    with torch.no_grad():
+        for _ in range(2):
+            mind.act(torch.randn(3, 6, generator=generator))
+        logits, values, *_ = network.sequence(observation, tuple(part.clone() for part in mind.memory), keep)
+        for t in range(12):
+            mind.forget(keep[t] == 0.0)
+            now = mind.act(observation[t])
+            torch.testing.assert_close(now[0], logits[t], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(now[1], values[t], rtol=1e-4, atol=1e-5)
+            if t == 5:
+                between = tuple(part.clone() for part in mind.memory)
+        # The second half from what is remembered of the first is the second half of the whole.
+        later = network.sequence(observation[6:], between, keep[6:])[0]
+    torch.testing.assert_close(later, logits[6:], rtol=1e-4, atol=1e-5)
+
+
+def test_attention_makes_a_difference_and_ends_with_its_window():
+    network = make(network="clstm")
+    memory = network.first_memory(1, CPU)
+    changed = list(memory)
+    changed[0], changed[3] = torch.full((1,), 3.0), torch.ones_like(memory[3])
+    observation = torch.zeros(6, 1, 6)
+    one = network.sequence(observation, memory, torch.ones(6, 1))[0]
+    other = network.sequence(observation, tuple(changed), torch.ones(6, 1))[0]
+    assert not torch.allclose(one[0], other[0])
+
+
+def test_the_guides_network_has_about_its_number_of_weights():
+    network = model.network(TradingConfig(network="clstm"), 430, 11)
+    assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(2.9e6, rel=0.05)
+
+
+def test_networks_start_alike_from_a_seed():
+    one, two, other = (model.network(replace(debug(), seed=seed), 430, 11) for seed in (1, 1, 2))
+    assert torch.equal(one.lstm.recurrent, two.lstm.recurrent)
+    assert not torch.equal(one.lstm.recurrent, other.lstm.recurrent)
+    # The policy begins almost uniform, the LSTM remembering.
+    assert one.actor[-1].weight.abs().max() < 0.02
+    assert one.lstm.inputs.bias.view(4, -1)[:, 0].tolist() == [0.0, 0.0, 1.0, 0.0]
+
+
+def test_what_is_foretold_is_read_from_the_next_observation():
+    env = TradingEnv(replace(debug(), episode_length=20), torch.arange(3), 5, CPU)
+    env.reset()
+    before = env.market.spot.clone()
+    observation = env.step(torch.zeros(3, dtype=torch.int64)).observation
+    price, spread, volume = model.foretold(observation).unbind(-1)
+    bars = env.market.bars
+    torch.testing.assert_close(price, 100 * (env.market.spot / before).log().float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(spread, 100 * (bars[:, 1, -1] / bars[:, 2, -1]).log(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(volume, 0.5 * ((bars[:, 4, -1] + 1) / (bars[:, 4] + 1).mean(1)).log())

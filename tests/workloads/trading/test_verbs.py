@@ -1,0 +1,79 @@
+"""A stored trading policy: evaluated with its report, played as a blotter, and used from Python with its memory."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep.cli import main
+from lockstep.core.config.sources import to_yaml
+from lockstep.core.distributed.world import World
+from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.core.storage.weights import save_weights
+from lockstep.workloads.trading.build import build_learner
+from lockstep.workloads.trading.workload import debug
+
+CONFIG = replace(debug(), episode_length=20, hidden_size=8, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose network prefers some actions to others, made without training."""
+    directory = RunDirectory.named(tmp_path_factory.mktemp("runs"), "demo")
+    directory.prepare()
+    text = to_yaml(CONFIG)
+    directory.write_config(text, "trading")
+    model = build_learner(CONFIG, World().with_lanes(8, "fast")).model
+    with torch.no_grad():
+        model.actor[-1].weight *= 300.0
+    weights = dict(model.state_dict())
+    save_weights(directory.path / "final", weights, config_text=text, workload="trading", step=128, extra={})
+    return directory.path
+
+
+def test_an_evaluation_brings_its_comparison(run, capsys):
+    assert main(["eval", str(run), "--episodes", "2", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert "memory cleared" in told and "of what the oracle, who is told the regime, earns" in told
+    assert (run / "equity.png").is_file()
+    stored = json.loads((run / "evaluation.json").read_text())
+    trained = stored["comparison"]["simulated"]["trained"]
+    assert trained["profit"] == pytest.approx(stored["trading_profit_mean"], abs=0.01)
+    assert trained["sharpe"] == pytest.approx(stored["trading_sharpe_mean"], abs=0.01)
+
+
+def test_without_a_report_it_is_quick(run, capsys, tmp_path):
+    assert main(["eval", str(run), "--episodes", "2", "--no-report", "--output", str(tmp_path / "r.json")]) == 0
+    assert "oracle" not in capsys.readouterr().out
+    assert "comparison" not in json.loads((tmp_path / "r.json").read_text())
+
+
+def test_play_prints_a_blotter(run, capsys):
+    assert main(["play", str(run), "--episodes", "2", "--seed", "2025", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("account $") == 2 and "2 episode(s), mean return" in told
+    # The same episodes as an evaluation's.
+    policy = ["eval", str(run), "--episodes", "2", "--no-report", "--json", "--device", "cpu"]
+    assert main(policy) == 0
+    returns = json.loads(capsys.readouterr().out)["return_mean"]
+    assert f"mean return {returns:.2f}" in told
+
+
+def test_a_policy_remembers_until_it_is_told_to_forget(run):
+    policy = lockstep.load(run)
+    generator = np.random.default_rng(0)
+    first, second = generator.normal(size=(2, 4, 430)).astype(np.float32)
+    fresh = policy.probabilities(second)
+    assert np.array_equal(policy.probabilities(second), fresh)
+    policy.act(first)
+    later = policy.probabilities(second)
+    assert not np.allclose(later, fresh)
+    policy.forget(np.array([True, False, False, True]))
+    mixed = policy.probabilities(second)
+    np.testing.assert_allclose(mixed[[0, 3]], fresh[[0, 3]], rtol=1e-5)
+    np.testing.assert_allclose(mixed[[1, 2]], later[[1, 2]], rtol=1e-5)
+    policy.forget()
+    np.testing.assert_allclose(policy.probabilities(second), fresh, rtol=1e-5)
