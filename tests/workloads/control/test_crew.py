@@ -87,6 +87,16 @@ def test_a_worker_that_dies_is_told_in_one_line_and_takes_the_others_with_it():
     assert all(map(gone, pids)) and not crew().workers
 
 
+def test_workers_go_on_when_the_whole_run_is_told_to_stop():
+    env = envs(2, 2)
+    env.reset()
+    for worker in crew().workers:
+        for notice in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            os.kill(worker.pid, notice)
+    env.step(torch.zeros(2, 1))
+    assert not any(gone(worker.pid) for worker in crew().workers)
+
+
 def test_a_worker_that_falls_silent_is_not_waited_for_for_ever(monkeypatch):
     env = envs(2, 2)
     env.reset()

@@ -79,8 +79,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     """Serve the process at the other ends of stdin and stdout."""
-    # Ctrl-C reaches the whole group of processes; the owner decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and a scheduler's notice reach all processes of a run; the owner decides what they mean, and goes on until
+    # it has saved. When it is gone, so is the other end of the pipe.
+    for notice in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(notice, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     # Whatever a library prints must not get between the answers.
     os.dup2(2, 1)

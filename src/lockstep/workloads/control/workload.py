@@ -42,15 +42,21 @@ def debug() -> ControlConfig:
 
 
 def small() -> ControlConfig:
-    """Train on a laptop: a smaller network and shorter plans, to balance a pole."""
+    """Train on a laptop: tiny networks and shorter plans, to balance a pole."""
     return ControlConfig(
         task="cartpole-balance",
         model_size=1,
-        steps=10_000,
-        num_envs=4,
-        n_steps=50,
+        enc_dim=64,
+        mlp_dim=128,
+        latent_dim=64,
+        num_q=2,
+        lr=1e-3,
+        steps=20_000,
+        seed_steps=1_000,
+        num_envs=8,
+        n_steps=25,
         updates_per_step=0.5,
-        batch_size=64,
+        batch_size=128,
         dropout=0.0,
         buffer_size=100_000,
         iterations=3,
@@ -58,7 +64,7 @@ def small() -> ControlConfig:
         num_elites=16,
         num_pi_trajs=8,
         checkpoint_every=5_000,
-        eval_every=2_500,
+        eval_every=4_000,
         eval_episodes=4,
     )
 

@@ -1,0 +1,96 @@
+"""Returns of TD-MPC2 by task and environment steps, beside the official program's; all tasks train at once.
+
+python benchmarks/control_returns.py [--tasks cartpole-swingup,walker-walk,...] [--seed 1] [--steps 50000]
+    [--seconds 580] [--folder runs/returns] [--plot curves.png] [field=value]...
+
+Each task is one `lockstep train control task=...` with the preset base on the same device. Where --seconds end first,
+every run saves itself and the table shows how far they came; the same command goes on from there.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REFERENCE = {
+    "cartpole-swingup": 839,
+    "walker-walk": 962,
+    "finger-spin": 948,
+    "reacher-easy": 937,
+    "cup-catch": 981,
+    "pendulum-swingup": 724,
+}
+"""What the official program reaches after 100,000 environment steps: the mean of three seeds, from its own files."""
+REPEAT = 2
+"""Environment steps of an agent step."""
+
+
+def start(task, options, more):
+    """The training of one task, as a process."""
+    words = [f"task={task}", f"seed={options.seed}", f"steps={options.steps}", "eval_every=5000", "eval_episodes=10"]
+    place = ["--runs-dir", options.folder, "--run-name", task]
+    with (Path(options.folder) / f"{task}.log").open("a") as log:
+        command = [sys.executable, "-m", "lockstep", "train", "control", *words, *more, *place]
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+
+def evaluations(folder, task):
+    """{environment steps: mean return}."""
+    path = Path(folder) / task / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {line["step"] * REPEAT: line["eval/return_mean"] for line in lines if "eval/return_mean" in line}
+
+
+def plot(found, path):
+    """The curves, with the reference as a cross."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, places = pyplot.subplots(2, 3, figsize=(9, 5), dpi=120, sharex=True, sharey=True, squeeze=False)
+    for axes, (task, curve) in zip(places.flat, found.items(), strict=False):
+        axes.plot(list(curve), list(curve.values()), linewidth=1.5)
+        if task in REFERENCE:
+            axes.plot([100_000], [REFERENCE[task]], "x", color="black")
+        axes.set_title(task, fontsize=9)
+        axes.grid(alpha=0.3)
+    figure.supxlabel("environment steps (cross: the official program)", fontsize=9)
+    figure.supylabel("mean return of 10 episodes", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", default=",".join(REFERENCE))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=50_000, help="agent steps, half as many as environment steps")
+    parser.add_argument("--seconds", type=float, default=10**9)
+    parser.add_argument("--folder", default="runs/returns")
+    parser.add_argument("--plot", default="")
+    options, more = parser.parse_known_args()
+    Path(options.folder).mkdir(parents=True, exist_ok=True)
+    tasks, end = options.tasks.split(","), time.monotonic() + options.seconds
+    runs = [start(task, options, more) for task in tasks]
+    for run in runs:
+        try:
+            run.wait(max(end - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            run.terminate()
+    for run in runs:
+        run.wait()
+    found = {task: evaluations(options.folder, task) for task in tasks}
+    columns = sorted({step for curve in found.values() for step in curve})
+    print(f"{'environment steps':20}" + "".join(f"{step:>9,}" for step in columns) + f"{'official':>10}")
+    for task, curve in found.items():
+        row = "".join(f"{curve[step]:9.1f}" if step in curve else f"{'':9}" for step in columns)
+        print(f"{task:20}{row}{REFERENCE.get(task, '-'):>10}")
+    if options.plot:
+        plot(found, options.plot)
+
+
+if __name__ == "__main__":
+    main()
