@@ -76,7 +76,7 @@ def compare(device, *sizes):
     for name, wanted in theirs.items():
         assert wanted.abs().max() > 0.01, name
         torch.testing.assert_close(
-            ours[name], wanted, rtol=2e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
+            ours[name], wanted, rtol=2e-4, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 

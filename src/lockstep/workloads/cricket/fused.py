@@ -55,7 +55,7 @@ class _GapAttention(torch.autograd.Function):
         rows = _LEAST if _wide(length) > 128 else 2 * _LEAST
         ctx.sizes = {
             "L": length, "WIDE": _wide(length), "R": relations, "H": heads, "D": depth, "DW": _wide(depth),
-            "ROWS": rows, "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": _WARPS,
+            "ROWS": rows, "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": _WARPS if _wide(length) < 128 else 2 * _WARPS,
         }  # fmt: skip
         tables = allowed.contiguous().view(torch.uint8), number.contiguous(), own.contiguous()
         ctx.save_for_backward(query, key, value, edge, *tables)
