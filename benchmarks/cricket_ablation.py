@@ -23,7 +23,7 @@ from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data import Splits
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS, PLAYER_RELATIONS, RELATIONS
 from lockstep.workloads.cricket.table import DeliveryTable
-from lockstep.workloads.cricket.workload import base, debug
+from lockstep.workloads.cricket.workload import debug, whole
 
 WHOLE = "the whole graph"
 GROUPS = {
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("fields", nargs="*", help="field=value")
     arguments = parser.parse_args()
     given = {"data": arguments.data, "split": arguments.split, "cache_dir": arguments.cache_dir}
-    start = replace(debug() if arguments.tiny else base(), epochs=arguments.epochs, patience=0, log_every=200, **given)
+    start = replace(debug() if arguments.tiny else whole(), epochs=arguments.epochs, patience=0, log_every=200, **given)
     start = replace(resolve(start, overrides=arguments.fields).config, drop_relations="")
     world = World(device=choose_device(start.device, 0)).with_lanes(start.effective_lanes, "fast")
     fix_arithmetic(start, world)
@@ -92,14 +92,14 @@ def main() -> None:
     left_out = {name: GROUPS.get(name, name) for name in arguments.only.split("/")} if arguments.only else None
     left_out = left_out or {relation: relation for relation in RELATIONS} | GROUPS
     print(f"{'left out':28}{'log loss':>10}{'difference':>12}{'error':>8}{'weights':>10}{'samples/s':>11}")
-    whole, speed, weights = train(start, splits, world)
-    mean = float(whole.sum()) / splits.validation.samples
+    everything, speed, weights = train(start, splits, world)
+    mean = float(everything.sum()) / splits.validation.samples
     print(f"{WHOLE:28}{mean:10.4f}{'':20}{weights / 1e6:9.2f}M{speed:11,.0f}", flush=True)
     trials = {f"{WHOLE}, seed {start.seed + 1}": replace(start, seed=start.seed + 1)}
     trials |= {name: replace(start, drop_relations=dropped) for name, dropped in left_out.items()}
     for name, config in trials.items():
         losses, speed, weights = train(config, splits, world)
-        difference, error = paired(losses, whole, splits.validation)
+        difference, error = paired(losses, everything, splits.validation)
         print(
             f"{name:28}{mean + difference:10.4f}{difference:+12.4f}{error:8.4f}{weights / 1e6:9.2f}M{speed:11,.0f}",
             flush=True,

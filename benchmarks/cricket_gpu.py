@@ -1,7 +1,7 @@
 """Cricket on a GPU: how fast it trains, and how well some settings do in equal time.
 
 python benchmarks/cricket_gpu.py --data MATCHES.zip --split split.json speed
-python benchmarks/cricket_gpu.py --data MATCHES.zip --split split.json try --minutes 2 base wide strict
+python benchmarks/cricket_gpu.py --data MATCHES.zip --split split.json try --minutes 2 whole wide strict
 
 The matches are read once for all. `speed` trains for a few seconds with several numbers of history groups and batch
 sizes; `try` trains each setting named (see TRIALS; also field=value,field=value) for so many minutes, one after the
@@ -26,11 +26,10 @@ from lockstep.workloads.cricket.build import learner_for, open_splits
 from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data import Splits
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS
-from lockstep.workloads.cricket.workload import base, debug
+from lockstep.workloads.cricket.workload import debug, whole
 
 TRIALS: dict[str, str] = {
-    "base": "",
-    "long": "epochs=24",
+    "whole": "",
     "strict": "dropout=0.3,weight_decay=0.1,id_dropout=0.5",
     "loose": "dropout=0.1,weight_decay=0.01,id_dropout=0.1",
     "wide": "hidden_dim=256,dropout=0.3",
@@ -46,7 +45,7 @@ TRIALS: dict[str, str] = {
     "silent": f"drop_relations={','.join((*BALL_RELATIONS, *OTHER_BALL_RELATIONS))}",
     "weighted": "class_weights=true,class_weight_power=0.5",
 }
-"""Settings to compare, as changes of the preset `base`; `context` has no balls, in `silent` they ignore each other."""
+"""Settings to compare, as changes of the preset `whole`; `context` has no balls, in `silent` they ignore each other."""
 
 
 def settings(text: str, start: CricketConfig) -> CricketConfig:
@@ -159,7 +158,7 @@ def main() -> None:
     trying.add_argument("names", nargs="+")
     arguments = parser.parse_args()
     start = replace(
-        debug() if arguments.tiny else base(),
+        debug() if arguments.tiny else whole(),
         data=arguments.data,
         split=arguments.split,
         cache_dir=arguments.cache_dir,

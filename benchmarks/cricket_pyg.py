@@ -24,7 +24,7 @@ from lockstep.workloads.cricket.columns import BALL_FEATURES, CAREER_COLUMNS, ST
 from lockstep.workloads.cricket.edges import edges_of
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, GROUPS, PLAYER_RELATIONS, RELATIONS
 from lockstep.workloads.cricket.samples import Samples
-from lockstep.workloads.cricket.workload import base
+from lockstep.workloads.cricket.workload import whole
 
 
 class HeteroModel(nn.Module):
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    config = replace(base(), matches=40)
+    config = replace(whole(), matches=40)
     splits = open_splits(config, World())
     network = build_network(config, splits.entities, frequencies(splits.train), scales_of(splits.train))
     data = dataset_of(config, splits.train)

@@ -71,13 +71,12 @@ def results(device, samples, length, channels, heads, fuse):
 
 
 def compare(device, *sizes):
-    """Every number of the kernels is the operators'."""
+    """Every number of the kernels is the operators', as far as the largest of its kind can be told apart."""
     ours, theirs = results(device, *sizes, fuse=True), results(device, *sizes, fuse=False)
     for name, wanted in theirs.items():
-        assert wanted.abs().max() > 0.01, name
-        torch.testing.assert_close(
-            ours[name], wanted, rtol=2e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        largest = float(wanted.abs().max())
+        assert largest > 0.01, name
+        assert float((ours[name] - wanted).abs().max()) < 3e-5 * largest, name
 
 
 def test_kernels_compute_the_operators():

@@ -52,10 +52,11 @@ class _GapAttention(torch.autograd.Function):
         edge, allowed, number, own = inputs[3:]
         relations, heads, depth = edge.shape
         count, length, _ = query.shape
-        rows = _LEAST if _wide(length) > 128 else 2 * _LEAST
+        wide = _wide(length)
+        rows, warps = (_LEAST if wide > 128 else 2 * _LEAST), (_WARPS if wide < 128 else 2 * _WARPS)
         ctx.sizes = {
-            "L": length, "WIDE": _wide(length), "R": relations, "H": heads, "D": depth, "DW": _wide(depth),
-            "ROWS": rows, "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": _WARPS,
+            "L": length, "WIDE": wide, "R": relations, "H": heads, "D": depth, "DW": _wide(depth),
+            "ROWS": rows, "PRECISION": _precision(query), "scale": depth**-0.5, "num_warps": warps,
         }  # fmt: skip
         tables = allowed.contiguous().view(torch.uint8), number.contiguous(), own.contiguous()
         ctx.save_for_backward(query, key, value, edge, *tables)

@@ -11,6 +11,8 @@ a power of two, T: target nodes, P: balls of a matchup that are heard, ROWS: tar
 import triton
 import triton.language as tl
 
+_for_any_length = triton.jit(do_not_specialize=["L", "T", "MASKS"])
+"""Compiled for every WIDE, not for every length."""
 _SLOPE = tl.constexpr(0.2)
 _FAR = tl.constexpr(-1e30)
 
@@ -25,7 +27,7 @@ def _weights(scores, allowed):
 
 
 @triton.jit
-def _row_edges(mask, number, own, sample, relation, row, column, inside, L: tl.constexpr, R: tl.constexpr):
+def _row_edges(mask, number, own, sample, relation, row, column, inside, L, R: tl.constexpr):
     """Which edges of a relation arrive at some rows, the numbers on them, and each row's own number."""
     place = row[:, None] * L + column[None, :]
     allowed = tl.load(mask + (sample * R + relation) * L * L + place, mask=inside, other=0) != 0
@@ -34,10 +36,10 @@ def _row_edges(mask, number, own, sample, relation, row, column, inside, L: tl.c
     return allowed, numbers, mine
 
 
-@triton.jit
+@_for_any_length
 def gap_forward(
     query, key, value, edge, mask, number, own, out,
-    scale, L: tl.constexpr, WIDE: tl.constexpr, R: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    scale, L, WIDE: tl.constexpr, R: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     DW: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Attention of balls to balls by R relations, added up; a program is (sample and head, some rows)."""
@@ -47,7 +49,7 @@ def gap_forward(
     columns_in = (column < L)[:, None] & (depth < D)[None, :]
     inside = (row < L)[:, None] & (column < L)[None, :]
     arrived = tl.zeros((ROWS, DW), tl.float32)
-    for relation in tl.static_range(R):
+    for relation in range(R):
         offset = sample * L * R * H * D + (relation * H + head) * D + depth[None, :]
         q = tl.load(query + offset + row[:, None] * (R * H * D), mask=rows_in, other=0.0)
         k = tl.load(key + offset + column[:, None] * (R * H * D), mask=columns_in, other=0.0)
@@ -63,10 +65,10 @@ def gap_forward(
     tl.store(out + place, arrived.to(out.dtype.element_ty), mask=rows_in)
 
 
-@triton.jit
+@_for_any_length
 def gap_backward(
     query, key, value, edge, mask, number, own, gradient, d_query, d_key, d_value, d_edge,
-    scale, L: tl.constexpr, WIDE: tl.constexpr, R: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    scale, L, WIDE: tl.constexpr, R: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     DW: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of `gap_forward`; a program is (sample and head, relation) and goes through its rows."""
@@ -116,11 +118,10 @@ def _score(spoken, heard, attention):
     return tl.sum(tl.where(both > 0.0, both, both * _SLOPE) * attention[None, :], 1), both
 
 
-@triton.jit
+@_for_any_length
 def node_forward(
     spoken, heard, attention, mask, out,
-    L: tl.constexpr, WIDE: tl.constexpr, T: tl.constexpr, MASKS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    DW: tl.constexpr,
+    L, T, MASKS, WIDE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr,
 ):  # fmt: skip
     """GATv2 from balls to single nodes; a program is (sample, node and head). MASKS: of each node, or one for all."""
     sample, node, head = tl.program_id(0).to(tl.int64), tl.program_id(1) // H, tl.program_id(1) % H
@@ -138,11 +139,10 @@ def node_forward(
     tl.store(out + sample * T * H * D + place, arrived.to(out.dtype.element_ty), mask=depth < D)
 
 
-@triton.jit
+@_for_any_length
 def node_backward(
     spoken, heard, attention, mask, gradient, d_spoken, d_heard, d_attention,
-    L: tl.constexpr, WIDE: tl.constexpr, T: tl.constexpr, MASKS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    DW: tl.constexpr,
+    L, T, MASKS, WIDE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr,
 ):  # fmt: skip
     """The gradients of `node_forward`, by the same programs."""
     sample, node, head = tl.program_id(0).to(tl.int64), tl.program_id(1) // H, tl.program_id(1) % H
@@ -168,10 +168,10 @@ def node_backward(
     tl.store(d_attention + sample * T * H * D + place, to_attention, mask=depth < D)
 
 
-@triton.jit
+@_for_any_length
 def matchup_forward(
     spoken, heard, attention, order, rank, out, level,
-    L: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr,
+    L, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """GATv2 from the last P balls of the same matchup; a program is (sample and head, some places of the order).
 
@@ -205,10 +205,10 @@ def matchup_forward(
     tl.store(level + (start + place) * H + head, highest + tl.log(total), mask=here)
 
 
-@triton.jit
+@_for_any_length
 def matchup_backward(
     spoken, heard, attention, order, rank, out, level, gradient, d_spoken, d_heard, d_attention,
-    L: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr,
+    L, H: tl.constexpr, D: tl.constexpr, DW: tl.constexpr, P: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of `matchup_forward`, by the same programs: of every ball as one who hears, and as one heard."""
     sample, head = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H

@@ -1,6 +1,7 @@
 """Next-ball prediction with a graph network: the presets, and what can be done with it."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from lockstep.workloads.cricket.config import CricketConfig
@@ -45,22 +46,29 @@ def small() -> CricketConfig:
 
 
 def base() -> CricketConfig:
-    """Train on a GPU with all matches of --data."""
+    """Train on a GPU with all matches of --data: four networks side by side, on the graph without earlier balls."""
     return CricketConfig(
+        drop_relations="ball",
+        members=4,
         batch_size=2048,
         eval_batch_size=8192,
-        epochs=12,
-        patience=4,
+        epochs=5,
+        patience=2,
         learning_rate=1e-3,
         lr_warmup=100_000,
-        weight_decay=0.05,
+        weight_decay=0.1,
         ema_decay=0.999,
-        dropout=0.2,
-        id_dropout=0.3,
+        dropout=0.3,
+        id_dropout=0.5,
         log_every=20,
         check_every=200,
         checkpoint_every=2_000_000,
     )
+
+
+def whole() -> CricketConfig:
+    """Train on a GPU with the whole graph: every earlier ball of the innings and its relations, too."""
+    return replace(base(), drop_relations="", members=1, epochs=4, weight_decay=0.05, dropout=0.2, id_dropout=0.3)
 
 
 def guide() -> CricketConfig:
@@ -83,7 +91,9 @@ def guide() -> CricketConfig:
 
 summary = "Cricket: the next ball, by a graph network"
 config_class = CricketConfig
-PRESETS: dict[str, Callable[[], CricketConfig]] = {preset.__name__: preset for preset in (debug, small, base, guide)}
+PRESETS: dict[str, Callable[[], CricketConfig]] = {
+    preset.__name__: preset for preset in (debug, small, base, whole, guide)
+}
 
 BASELINES = ("prior", "phase", "over", "additive")
 """Predictions without a network: by frequency, by phase, by over and wickets, and the additive model."""
