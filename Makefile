@@ -6,12 +6,13 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow lint format bench clean
+.PHONY: help setup demo test test-slow faults lint format bench clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
 	@echo "make setup      make .venv and install Lockstep into it"
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
+	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
 	@echo "make lint       ruff and mypy            make bench       the measurements behind README"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -36,6 +37,9 @@ test: $(DEV_STAMP)
 
 test-slow: $(DEV_STAMP)
 	$(BIN)/python -m pytest -m slow
+
+faults: $(DEV_STAMP)
+	$(BIN)/python benchmarks/fault_campaign.py --write
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -8,17 +8,20 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
 from lockstep.core import pulse
 from lockstep.core.distributed import environment
+from lockstep.core.distributed.machines import Machines
 from lockstep.core.errors import UserError
 
 LAUNCHER_VARIABLE = "LOCKSTEP_LAUNCHER"
 """The environment variable that holds the launcher's process id."""
+HALVINGS_VARIABLE = "LOCKSTEP_HALVINGS"
+"""The environment variable that says how often micro-batches are halved, because memory ran out."""
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """Where PyTorch's launchers, ours included, look for the traceback of a rank."""
 
@@ -61,12 +64,36 @@ def threads_per_rank(ranks: int, wanted: int | None = None) -> int:
     return wanted or max(1, cores // ranks)
 
 
-def launch(argv: Sequence[str], ranks: int, *, threads: int | None = None, max_restarts: int = 3) -> int:
-    """Run `lockstep ARGV` on several ranks of this machine, restarting after a crash; returns the exit code."""
-    from lockstep.core.distributed.agent import run_ranks
+def launch(
+    argv: Sequence[str],
+    ranks: int,
+    *,
+    machines: Machines | None = None,
+    threads: int | None = None,
+    max_restarts: int = 3,
+    timeout: float = 600.0,
+    smaller: Callable[[int], str | None] = lambda halvings: None,
+) -> int:
+    """Run `lockstep ARGV` on so many ranks of this machine, restarting after a crash; returns the exit code.
 
-    command = [sys.executable, "-m", "lockstep", *argv]
-    return run_ranks(command, ranks, threads=threads_per_rank(ranks, threads), max_restarts=max_restarts)
+    smaller: how the user would ask for micro-batches halved so many times; None where that cannot be.
+    """
+    from lockstep.core.distributed.launcher import run_ranks
+
+    return run_ranks(
+        [sys.executable, "-m", "lockstep", *argv],
+        ranks,
+        machines=machines,
+        threads=threads_per_rank(ranks, threads),
+        max_restarts=max_restarts,
+        timeout=timeout,
+        smaller=smaller,
+    )
+
+
+def halvings() -> int:
+    """How often this rank is to halve its micro-batches."""
+    return int(os.environ.get(HALVINGS_VARIABLE, "0"))
 
 
 def enter_rank() -> None:

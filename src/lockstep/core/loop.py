@@ -3,8 +3,10 @@
 import time
 from typing import Protocol
 
+from lockstep.core import failpoints
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
+from lockstep.core.health import FiniteWatch
 from lockstep.core.learner import Learner, asks_for_evaluation
 from lockstep.core.pulse import Pulse
 from lockstep.core.random import derive_seed
@@ -18,7 +20,10 @@ class Keeper(Protocol):
     """Where the loop puts what must outlive it."""
 
     def save(self, notes: dict[str, float]) -> None:
-        """Write a checkpoint. Called by every rank."""
+        """Begin a checkpoint, which is written while the training goes on. Called by every rank."""
+
+    def settle(self) -> None:
+        """Wait until the checkpoint begun last stands; raises where it cannot. Called by every rank."""
 
     def keep_weights(self, name: str, score: float) -> None:
         """Keep the weights alone under a name. Called by every rank."""
@@ -39,6 +44,7 @@ class Loop:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
         pulse = Pulse.of_this_rank()
+        finite = FiniteWatch(self._world, config.nonfinite_limit)
         finished = self._finished()
         with StopRequest() as request:
             while not finished:
@@ -47,7 +53,10 @@ class Loop:
                     leave(flag, learner.steps)
                 before, start = learner.steps, time.monotonic()
                 pulse.tell(before, "learning")
-                self._journal.note(learner.step(), learner.timings())
+                failpoints.reach_update(learner.updates, learner.model)
+                reports = learner.step()
+                self._journal.note(reports, learner.timings())
+                self._warn(finite.note(learner.updates, reports))
                 self.notes["seconds"] += time.monotonic() - start
                 pulse.tell(learner.steps, "logging, evaluating or saving")
                 finished = self._finished()
@@ -59,6 +68,8 @@ class Loop:
                     self.evaluate()
                 if finished or evaluates or learner.updates % config.log_every == 0:
                     self._display.progress(learner.steps, self._journal.write(learner.steps))
+                    while self._journal.warnings:
+                        self._warn(self._journal.warnings.pop(0))
                 if _crossed(before, learner.steps, config.checkpoint_every) and not finished:
                     self._save()
         self._save(last=True)
@@ -79,6 +90,10 @@ class Loop:
             self.notes["best"] = evaluation.score()
             self._keeper.keep_weights("best", evaluation.score())
 
+    def _warn(self, line: str | None) -> None:
+        if line:
+            self._display.say(f"warning: {line}")
+
     def _finished(self) -> bool:
         config, learner = self._config, self._learner
         enough = learner.done() or (config.max_updates and learner.updates >= config.max_updates)
@@ -87,13 +102,10 @@ class Loop:
 
     def _save(self, last: bool = False) -> None:
         self.compare_replicas()
-        try:
-            self._keeper.save(self.notes)
-        except checkpoint.CheckpointFailed as failure:
-            # The run is worth more than this checkpoint: the ones before it stand, and the next may find room.
-            if last:
-                raise
-            self._display.say(f"warning: {failure}")
+        self._keeper.save(self.notes)
+        if last:
+            # Before that, a checkpoint that fails costs a warning: those before it stand, the next may find room.
+            self._keeper.settle()
 
 
 def _crossed(before: int, after: int, every: int) -> bool:

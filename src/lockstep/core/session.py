@@ -10,7 +10,7 @@ import torch
 
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
-from lockstep.core.distributed.environment import local_size
+from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.launch import threads_per_rank
@@ -22,6 +22,7 @@ from lockstep.core.reporting.metrics import MetricsLog
 from lockstep.core.reporting.monitor import Telemetry
 from lockstep.core.storage import checkpoint, shelf, weights
 from lockstep.core.storage.run_directory import RunDirectory, State
+from lockstep.core.storage.scribe import Order, Scribe
 
 Build = Callable[[RunConfig, World], Learner]
 
@@ -29,14 +30,32 @@ Build = Callable[[RunConfig, World], Learner]
 class Session:
     """What a run's directory and its learner do together. Every method is called by every rank."""
 
-    def __init__(self, run: RunDirectory, workload: str, config: RunConfig, world: World, learner: Learner) -> None:
-        self._run, self._workload, self._config, self._world = run, workload, config, world
+    def __init__(
+        self,
+        run: RunDirectory,
+        workload: str,
+        config: RunConfig,
+        world: World,
+        learner: Learner,
+        say: Callable[[str], None],
+        may_publish: Callable[[], None],
+    ) -> None:
+        self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config_text = to_yaml(config)
+        self._scribe = Scribe(
+            run.path,
+            world,
+            workload,
+            keep=config.keep,
+            written=self._note_saved,
+            say=say,
+            may_publish=may_publish,
+        )
 
-    def resume(self, notes: dict[str, float], say: Callable[[str], None]) -> bool:
+    def resume(self, notes: dict[str, float]) -> bool:
         """Take up the newest checkpoint that verifies, if there is one."""
-        found = self._world.from_leader(self._find(say))
+        found = self._world.from_leader(self._find())
         if "error" in found:
             raise NoValidCheckpoint(found["error"])
         if found["path"] is None:
@@ -46,29 +65,32 @@ class Session:
         snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
         notes |= snapshot.state.pop("loop")
         self.learner.load(snapshot)
-        say(f"resumed from {path.name} (update {self.learner.updates:,})")
+        self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         return True
 
-    def _find(self, say: Callable[[str], None]) -> dict[str, str | None]:
+    def _find(self) -> dict[str, str | None]:
         """Rank 0's search; a failure travels as text, so that all ranks end alike."""
         if not self._world.leads:
             return {}
         try:
-            path = shelf.newest_valid(self._run.path, say)
+            path = shelf.newest_valid(self._run.path, self._say)
         except NoValidCheckpoint as error:
             return {"error": str(error)}
         return {"path": str(path) if path else None}
 
     def save(self, notes: dict[str, float]) -> None:
-        """Write a checkpoint, then let go of old ones."""
+        """Begin a checkpoint of the run as it is now; it is written while the training goes on."""
         snapshot = self.learner.state()
-        snapshot.state["loop"] = notes
-        step = self.learner.steps
+        snapshot.state["loop"] = dict(notes)
         extra = {"updates": self.learner.updates, "sync": self._world.sync}
-        checkpoint.save(self._run.path, snapshot, world=self._world, step=step, workload=self._workload, extra=extra)
-        if self._world.leads:
-            shelf.prune(self._run.path, self._config.keep, protect=set())
-            self._run.write_status("running", step, notes["best"])
+        self._scribe.save(Order(snapshot, self.learner.steps, extra))
+
+    def settle(self) -> None:
+        """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
+        self._scribe.settle()
+
+    def _note_saved(self, order: Order) -> None:
+        self._run.write_status("running", order.step, order.snapshot.state["loop"]["best"])
 
     def keep_weights(self, name: str, score: float) -> None:
         """Keep the weights alone as best/ or final/; where the disk refuses, all ranks raise alike."""
@@ -104,10 +126,10 @@ def train(
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
     world = world.with_lanes(config.effective_lanes, config.sync)
     fix_arithmetic(config, world)
-    with _opened(run, workload, config, world):
+    with _opened(run, workload, config, world) as may_publish:
         learner = build(config, world)
         display = open_display(world.leads, learner.total_steps, config.headline)
-        session = Session(run, workload, config, world, learner)
+        session = Session(run, workload, config, world, learner, display.say, may_publish)
         try:
             for line in plan:
                 display.say(line)
@@ -127,7 +149,7 @@ def _conduct(
 ) -> Learner:
     telemetry = Telemetry() if world.leads else None
     loop_notes: dict[str, float] = {}
-    resumed = session.resume(loop_notes, display.say)
+    resumed = session.resume(loop_notes)
     project = config.wandb_project if config.wandb else None
     log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
     if narrator is not None and log is not None:
@@ -152,13 +174,18 @@ def _conduct(
 
 
 @contextlib.contextmanager
-def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[None]:
-    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error."""
+def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[Callable[[], None]]:
+    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error.
+
+    Gives what raises on rank 0 once a later world has taken the directory over.
+    """
+    check: Callable[[], None] = lambda: None  # noqa: E731
     with contextlib.ExitStack() as stack:
         problem: tuple[str, int] | None = None
         if world.leads:
             try:
-                stack.enter_context(run.locked())
+                check = stack.enter_context(run.locked(job())).check
+                shelf.sweep(run.path)
                 run.write_config(to_yaml(config), workload)
                 run.write_system(world)
             except LockstepError as error:
@@ -166,7 +193,7 @@ def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -
         problem = world.from_leader(problem)
         if problem:
             raise error_of(*problem)
-        yield
+        yield check
 
 
 def fix_arithmetic(config: RunConfig, world: World) -> None:

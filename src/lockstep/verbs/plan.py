@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from lockstep.core import launch
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.lanes import lanes_of_rank
+from lockstep.core.distributed.machines import Machines
 from lockstep.core.plan import plan_rows
 from lockstep.verbs import words as command
 from lockstep.verbs.train import TrainOptions, read_config
@@ -28,7 +29,8 @@ def plan(words: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
     config, notes = read_config(workload, options, rest)
-    ranks = launch.decide_ranks(options.gpus, options.ranks)
+    machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
+    ranks = launch.decide_ranks(options.gpus, options.ranks) * (machines.most if machines else 1)
     config = config.for_world(ranks)
     rows = plan_rows(workload.name, config, ranks, _device(config.device))
     lanes = [list(lanes_of_rank(config.effective_lanes, rank, ranks)) for rank in range(ranks)]

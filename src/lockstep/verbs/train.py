@@ -1,5 +1,6 @@
 """`lockstep train` and `lockstep resume`: from words to a run, on as many ranks as asked for."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,7 +13,8 @@ from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml, resolve
 from lockstep.core.config.values import shown
 from lockstep.core.distributed import environment
-from lockstep.core.errors import NoValidCheckpoint, UserError
+from lockstep.core.distributed.machines import Machines
+from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.core.plan import plan_lines
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
@@ -26,7 +28,8 @@ RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N |
 
 # What does not change the experiment may differ when the same run goes on.
 _FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
-_FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project"}
+_FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
+_FREE_TO_CHANGE |= {"nonfinite_limit"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +40,12 @@ class LaunchOptions:
     """GPUs of this machine to use, one rank each; none = all that are visible."""
     ranks: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
     """Processes to start on this machine; they share GPUs or cores where those are fewer."""
+    nnodes: str = "1"
+    """Machines that take part, or a range of them such as 1:4: then they may come and go while the run goes on."""
+    rdzv_endpoint: str = ""
+    """HOST:PORT where the machines meet; HOST is one of them, and a network that all of them trust."""
     max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
-    """How often the ranks may be started again after one died."""
+    """How often the ranks may be started again without progress after one died."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,18 +104,69 @@ def start(
     """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
     if environment.launched():
         launch.enter_rank()
+        config = config.halved(launch.halvings()) or config
         return _be_a_rank(workload, config.for_world(environment.launched_size()), notes, must_resume)
+    machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     ranks = launch.decide_ranks(options.gpus, options.ranks)
+    if machines is not None:
+        _check_for_machines(config, machines)
     name = config.run_name or f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    config = replace(config.for_world(ranks), run_name=name)
+    config = replace(config.for_world(ranks * (machines.most if machines else 1)), run_name=name)
     run = RunDirectory.named(Path(config.runs_dir), name)
     _check_same_run(run, workload, config, must_resume)
     run.prepare()
-    if ranks == 1:
-        return _be_a_rank(workload, config, notes, must_resume)
+    if ranks == 1 and machines is None:
+        return _train_alone(workload, config, notes, must_resume)
     if not must_resume:
         words = [*words, "--run-name", name]
-    return launch.launch(words, ranks, threads=config.threads or None, max_restarts=options.max_restarts)
+    return launch.launch(
+        words,
+        ranks,
+        machines=machines,
+        threads=config.threads or None,
+        max_restarts=options.max_restarts,
+        timeout=config.timeout,
+        smaller=lambda times: _how_to_halve(config, times),
+    )
+
+
+def _check_for_machines(config: RunConfig, machines: Machines) -> None:
+    if not config.run_name:
+        raise UserError("several machines work on one run: give each of them the same --run-name")
+    if config.scaling == "weak" and machines.most > machines.least:
+        raise UserError(
+            f"--nnodes {machines.least}:{machines.most}: with --scaling weak the experiment would change with every "
+            "machine that comes or goes; use --scaling strong, or a fixed number of machines"
+        )
+
+
+def _how_to_halve(config: RunConfig, times: int) -> str | None:
+    """The flag by which a user would halve the micro-batches so often."""
+    halved = config.halved(times)
+    if halved is None:
+        return None
+    (name,) = (name for name in settings_of(type(config)) if getattr(halved, name) != getattr(config, name))
+    return f"--{name.replace('_', '-')} {getattr(halved, name)}"
+
+
+def _train_alone(workload: Workload, config: RunConfig, notes: Sequence[str], must_resume: bool) -> int:
+    """Train as the only rank, in smaller and smaller parts where memory runs out."""
+    from lockstep.core.distributed.failures import tells_of_memory
+
+    times = 0
+    while True:
+        try:
+            return _be_a_rank(workload, config.halved(times) or config, notes, must_resume)
+        except (MemoryError, RuntimeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            flag = _how_to_halve(config, times + 1)
+            if not tells_of_memory(problem):
+                raise
+            if flag is None:
+                raise RunFailed(f"out of memory, and its batches cannot be split further: {problem}") from error
+        # Out here the exception no longer keeps the memory of what failed.
+        times += 1
+        print(f"lockstep: {problem}; going on with micro-batches half as large ({flag})", file=sys.stderr, flush=True)
 
 
 def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, must_resume: bool) -> None:

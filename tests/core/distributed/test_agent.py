@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from lockstep.core.distributed import agent
-from lockstep.core.distributed.agent import run_ranks
+from lockstep.core.distributed.launcher import run_ranks
 
 BEGINNING = """
 import json, os, signal, sys, time

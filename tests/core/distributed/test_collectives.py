@@ -1,3 +1,4 @@
+import random
 import struct
 import time
 
@@ -114,3 +115,23 @@ def test_a_world_of_one_answers_every_question():
     assert world.sum(torch.ones(2)).tolist() == [1.0, 1.0]
     world.barrier("nothing to wait for")
     world.check_replicas("a" * 64, "the start")
+
+
+def uneven_means(world, seeds):
+    """Means over samples that are dealt out to lanes by chance, also none to some. Called by every rank."""
+    found = []
+    for seed in range(seeds):
+        lengths = random.Random(seed).choices(range(6), k=7)
+        own = world.with_lanes(len(lengths), "exact")
+        parts = [torch.tensor([float(sum(range(lengths[lane]))), float(lengths[lane])]) for lane in own.lanes.mine]
+        total, count = own.total(parts).tolist()
+        found.append([total, count])
+    return found
+
+
+def test_two_hundred_uneven_shares_are_weighted_by_their_real_samples_without_a_hang(ranks):
+    expected = []
+    for seed in range(200):
+        lengths = random.Random(seed).choices(range(6), k=7)
+        expected.append([float(sum(sum(range(n)) for n in lengths)), float(sum(lengths))])
+    assert ranks.run(uneven_means, 200, ranks=3) == [expected] * 3

@@ -111,3 +111,75 @@ def test_last_words_are_the_traceback_or_else_the_end_of_the_log(tmp_path):
     assert last_words(error, log) == ("Traceback\nValueError: a", 7.25)
     error.write_text("{ torn")
     assert last_words(error, log) == ("first\nlast", None)
+
+
+MEMORY = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+
+
+def halves_until_four(halvings):
+    return f"--grad-accum {2**halvings}" if halvings <= 2 else None
+
+
+def test_out_of_memory_halves_the_micro_batches_until_they_cannot_be_halved():
+    policy = RestartPolicy(0, halves_until_four)
+    exits = [ended(0, 1, LOST_PEER, at=2), ended(1, 1, MEMORY, at=1, step=5)]
+    decision = policy.decide(exits, [])
+    assert decision.restart and policy.halvings == 1
+    assert decision.lines[0] == "  torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    assert decision.lines[1].startswith("rank 1 ran out of memory at step 5 (learning); all ranks go on")
+    assert policy.decide(exits, []).restart and policy.halvings == 2
+    last = policy.decide(exits, [])
+    assert (last.restart, last.exit_code) == (False, 3)
+    assert last.lines[-1] == "not restarted: its batches cannot be split further; lower the batch size"
+
+
+@pytest.mark.parametrize(
+    "told", ["MemoryError", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"]
+)
+def test_host_memory_counts_too(told):
+    assert ended(0, 1, told).out_of_memory
+    assert not ended(0, 1, "ValueError: no OutOfMemoryError here\nValueError").out_of_memory
+
+
+def test_a_kill_by_the_kernel_for_memory_is_told_as_one():
+    killed = ended(1, KILLED, step=3, killed_for_memory=True)
+    assert killed.summary() == "rank 1 was killed by the kernel for want of memory at step 3 (learning)"
+    policy = RestartPolicy(3, halves_until_four)
+    assert policy.decide([killed], []).restart and policy.halvings == 1
+    # Where nothing can be halved, it is a crash like any other.
+    plain = RestartPolicy(3)
+    assert plain.decide([killed], []).restart and plain.halvings == 0
+
+
+def test_a_rank_that_was_still_there_when_the_others_had_waited_in_vain_is_the_cause():
+    waited = "RuntimeError: Application timeout caused pair closure"
+    exits = [ended(0, 1, waited), ended(1, KILLED, ended_by_launcher=True, step=7), ended(2, 1, waited)]
+    assert cause(exits).rank == 1
+    assert cause(exits).summary().startswith("rank 1 did not come to where the others waited for it, at step 7")
+
+
+def test_machines_that_come_or_go_cost_no_restart_of_the_allowance():
+    policy = RestartPolicy(1)
+    for _ in range(5):
+        assert policy.decide([ended(0, 75)], [], regroups=True).restart
+    assert policy.decide([ended(0, -signal.SIGUSR1), ended(1, 75)], [], regroups=True).restart
+    # On one machine, 75 means that someone asked a rank itself to stop.
+    assert policy.decide([ended(0, 75)], []).exit_code == 75
+    # And a request to this machine's launcher is meant for this machine.
+    assert policy.decide([ended(0, 75)], [signal.SIGTERM], regroups=True).exit_code == 75
+
+
+def test_the_loss_of_a_machine_is_counted_and_told_as_one():
+    policy = RestartPolicy(1)
+    exits = [ended(0, KILLED, ended_by_launcher=True, step=4)]
+    decision = policy.decide(exits, [], regroups=True, missing=1)
+    assert decision.lines == ["lost 1 machine(s); restarting all ranks from the newest checkpoint (1 of 1)"]
+    assert not policy.decide(exits, [], regroups=True, missing=1).restart
+    closed = [ended(0, 1, LOST_PEER, step=9)]
+    assert policy.decide(closed, [], regroups=True).lines[0].startswith("step 9 (learning): lost ranks of another")
+
+
+def test_a_place_of_meeting_that_never_answers_is_given_up():
+    policy = RestartPolicy(2)
+    assert [policy.out_of_touch(5, "a:1").restart for _ in range(3)] == [True, True, False]
+    assert policy.out_of_touch(6, "a:1").restart

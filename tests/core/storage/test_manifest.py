@@ -35,10 +35,10 @@ def reseal(path: Path, **changes: object) -> None:
     (path / "manifest.json").write_bytes(manifest._seal({**content, **changes}))
 
 
-def test_a_hundred_flipped_bits_are_a_hundred_verdicts(tmp_path):
+def test_five_hundred_flipped_bits_are_five_hundred_verdicts(tmp_path):
     path = stored(tmp_path, 1)
     draw = random.Random(0)
-    for _ in range(100):
+    for _ in range(500):
         file = draw.choice(files_of(path))
         whole = file.read_bytes()
         position, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
@@ -51,10 +51,10 @@ def test_a_hundred_flipped_bits_are_a_hundred_verdicts(tmp_path):
     assert inspect(path) == []
 
 
-def test_fifty_truncations_are_fifty_verdicts(tmp_path):
+def test_a_hundred_truncations_are_a_hundred_verdicts(tmp_path):
     path = stored(tmp_path, 1)
     draw = random.Random(1)
-    for _ in range(50):
+    for _ in range(100):
         file = draw.choice(files_of(path))
         whole = file.read_bytes()
         file.write_bytes(whole[: draw.randrange(len(whole))])

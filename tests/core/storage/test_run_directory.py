@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
+from lockstep.core.errors import RunFailed, UserError
 from lockstep.core.storage import run_lock
 from lockstep.core.storage.run_directory import RunDirectory, list_runs
 
@@ -214,4 +214,32 @@ def test_without_the_kernels_help_a_holder_elsewhere_counts_as_alive(tmp_path, m
     # The same number, but another process: pid 1 here began at another time.
     lock.write_text(json.dumps({"pid": 1, "host": platform.node(), "since": 1.0}))
     with run_lock.hold(lock):
+        pass
+
+
+def test_a_later_world_of_the_same_job_takes_the_lock_over_and_the_earlier_one_may_not_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    run = RunDirectory(tmp_path / "run")
+    with run.locked(("job", 1)) as earlier:
+        earlier.check()
+        with pytest.raises(UserError, match="in use by pid"), run.locked(("another job", 9)):
+            pass
+        with pytest.raises(UserError, match="in use by pid"), run.locked():
+            pass
+        with run.locked(("job", 2)) as later:
+            later.check()
+            with pytest.raises(RunFailed, match="taken over by pid"):
+                earlier.check()
+            # Not even the same job's own past comes back.
+            with pytest.raises(UserError, match="in use by pid"), run.locked(("job", 1)):
+                pass
+        assert not list(run.path.glob(".tmp-*"))
+    with run.locked():
+        pass
+
+
+def test_a_run_without_a_job_is_never_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    run = RunDirectory(tmp_path / "run")
+    with run.locked(), pytest.raises(UserError, match="in use by pid"), run.locked(("job", 2)):
         pass

@@ -6,7 +6,7 @@ import torch
 
 from lockstep.core.distributed.world import World
 from lockstep.core.storage.checkpoint import Snapshot, save
-from lockstep.core.storage.shelf import newest_valid, prune
+from lockstep.core.storage.shelf import newest_valid, prune, sweep
 
 
 def stored(root: Path, *steps: int) -> list[Path]:
@@ -65,10 +65,17 @@ def test_dead_writes_are_swept_once_a_newer_checkpoint_stands(tmp_path):
     folder = tmp_path / "checkpoints"
     for name in (".tmp-step-000000000004-dead", ".tmp-step-000000000005-dead", ".tmp-step-000000000006-dead"):
         (folder / name / "lanes").mkdir(parents=True)
+    prune(tmp_path, keep=1, protect=set())
+    assert [path.name for path in folder.glob(".tmp-*")] == [".tmp-step-000000000006-dead"]
+
+
+def test_what_is_written_beside_the_checkpoints_is_left_to_those_who_write_it(tmp_path):
+    stored(tmp_path, 5)
     (tmp_path / ".tmp-best-dead").mkdir()
     (tmp_path / ".tmp-status.json-dead").write_text("{")
     prune(tmp_path, keep=1, protect=set())
-    assert [path.name for path in folder.glob(".tmp-*")] == [".tmp-step-000000000006-dead"]
+    assert len(list(tmp_path.iterdir())) == 3
+    sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, Range
 from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig
@@ -62,6 +62,12 @@ class PPOConfig(RunConfig):
     def rollout_size(self) -> int:
         """Environment steps of one update, over all ranks."""
         return self.n_envs * self.n_steps
+
+    def in_smaller_parts(self) -> Self | None:
+        """Compute the same batches in twice as many parts."""
+        if self.batch_size % (2 * self.grad_accum * self.effective_lanes):
+            return None
+        return replace(self, grad_accum=2 * self.grad_accum)
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
         """Environments, batch and rate, and who holds how much of them."""

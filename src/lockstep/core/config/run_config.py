@@ -67,6 +67,8 @@ class RunConfig:
     """Seconds a rank waits for the others."""
     nonfinite: Literal["skip", "stop"] = "skip"
     """What all ranks do when a gradient is not finite: skip the update or stop the run."""
+    nonfinite_limit: OffOrCount = 25
+    """With skip, how many updates in a row may have such a gradient before the run stops; 0 = any number."""
     scaling: Literal["strong", "weak"] = "strong"
     """strong = sizes are over all ranks; weak = sizes are per rank and grow with the number of ranks."""
     lr_scaling: Literal["none", "sqrt", "linear"] = "none"
@@ -110,6 +112,17 @@ class RunConfig:
     def lane_units(self) -> int:
         """How many units (environments) the lanes split among them; 0 = no limit."""
         return 0
+
+    def in_smaller_parts(self) -> Self | None:
+        """Compute the same in micro-batches half as large, for want of memory; None where they cannot be halved."""
+        return None
+
+    def halved(self, times: int) -> Self | None:
+        """Halve the micro-batches so often; None where that is too often."""
+        config: Self | None = self
+        for _ in range(times):
+            config = config.in_smaller_parts() if config is not None else None
+        return config
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
         """List the sizes worth knowing before a start; `shared` writes a number with each rank's part of it."""

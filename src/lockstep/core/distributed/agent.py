@@ -1,88 +1,44 @@
-"""The launcher's side of a run on one machine: PyTorch's elastic agent, kept on loopback and taught our exit codes."""
+"""The launcher's side of a run: PyTorch's elastic agent, taught our exit codes, and patience with ranks that save."""
 
 import contextlib
-import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import psutil
-from torch import distributed as dist
+from torch.distributed import DistError
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.events import Event, EventSource
 from torch.distributed.elastic.multiprocessing import SignalException, SubprocessContext
-from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousClosedError,
+    RendezvousError,
+    RendezvousTimeoutError,
+)
 
 from lockstep.core.distributed.failures import Exit
 from lockstep.core.distributed.outfit import Outfit
-from lockstep.core.distributed.restarts import INTERRUPTED, RestartPolicy
-from lockstep.core.distributed.store import host_store, loopback_listener
-from lockstep.core.errors import StoppedOnRequest
+from lockstep.core.distributed.rendezvous import Meeting
+from lockstep.core.distributed.restarts import INTERRUPTED, Decision, RestartPolicy
+from lockstep.core.distributed.vigil import Vigil
+from lockstep.core.errors import RunFailed, StoppedOnRequest
 
 MONITOR_INTERVAL = 0.1
 SILENCE_LIMIT = 120.0
 """Seconds without a beat after which a rank counts as hung."""
 
 # Seconds for the other ranks to end by themselves once one has ended with this code. Those that stop on request have
-# agreed on it, and the slowest may still be writing the checkpoint; nobody waits for the peers of a crashed one.
-_GRACE = {StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0}
+# agreed on it, and the slowest may still be writing the checkpoint; those that fail together may still be closing
+# their loggers; nobody waits for the peers of a crashed one.
+_GRACE = {StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed.exit_code: 12.0}
 _CRASH_GRACE = 2.0
-_STORE_TIMEOUT = 60.0
-_FOLDER = "lockstep-launcher-"
-
-
-def run_ranks(
-    command: Sequence[str],
-    ranks: int,
-    *,
-    threads: int = 1,
-    max_restarts: int = 3,
-    silence_limit: float = SILENCE_LIMIT,
-    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
-) -> int:
-    """Run a command as ranks of one world on this machine until they are done; returns the exit code for the user."""
-    _hush_elastic_logs()
-    _sweep_folders()
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
-        spec = WorkerSpec(
-            role="lockstep",
-            local_world_size=ranks,
-            entrypoint=command[0],
-            args=tuple(command[1:]),
-            rdzv_handler=_loopback_rendezvous(),
-            max_restarts=0,
-            monitor_interval=MONITOR_INTERVAL,
-        )
-        agent = Agent(spec, Outfit(Path(folder), threads), RestartPolicy(max_restarts), silence_limit, say)
-        try:
-            return agent.conduct()
-        finally:
-            spec.rdzv_handler.shutdown()
-
-
-class LoopbackRendezvous(DynamicRendezvousHandler):
-    """PyTorch's rendezvous; the store it offers to the ranks listens on loopback only."""
-
-    def _create_tcp_store_server(self, master_addr: str, master_port: int) -> dist.TCPStore:
-        return host_store(loopback_listener(), _STORE_TIMEOUT)
-
-
-def _loopback_rendezvous() -> LoopbackRendezvous:
-    store = host_store(loopback_listener(), _STORE_TIMEOUT)
-    name = uuid.uuid4().hex
-    backend = C10dRendezvousBackend(store, name)
-    return LoopbackRendezvous.from_backend(name, store, backend, 1, 1, local_addr="127.0.0.1")
+# Ranks whose machine has lost another end by themselves, if the network tells them.
+_LOSS_GRACE = 5.0
 
 
 class Agent(LocalElasticAgent):
@@ -97,20 +53,31 @@ class Agent(LocalElasticAgent):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(spec, outfit, exit_barrier_timeout=5, shutdown_timeout=5)
+        assert isinstance(spec.rdzv_handler, Meeting)
+        self._meeting = spec.rdzv_handler
         self._outfit, self._policy, self._silence_limit, self._say = outfit, policy, silence_limit, say
         self._requests: list[int] = []
         self._deadline: float | None = None
         """When the ranks that still run are ended."""
-        self._exit_code = 0
+        self._exit_code: int | None = 0
+        self._meets = False
         self._begin_attempt()
 
-    def conduct(self) -> int:
-        """Run to the end; returns the exit code for the user."""
+    def conduct(self) -> int | None:
+        """Run to the end; returns the exit code for the user, None where the place of meeting was lost."""
         with self._listening():
             try:
                 self.run()
             except SignalException:
-                self._exit_code = INTERRUPTED
+                self._exit_code = self._code_of_request()
+            except RendezvousClosedError:
+                self._exit_code = self._meeting.outcome()
+                self._say("the run was ended on another machine, whose launcher says why")
+            except RendezvousTimeoutError:
+                self._say("too few machines came to go on; the same command goes on from the newest checkpoint")
+                self._exit_code = self._exit_code or RunFailed.exit_code
+            except (RendezvousError, DistError):
+                self._lose_touch()
         if sys.stdout is not None and sys.stdout.isatty():
             # A rank killed in the middle of its live display leaves the cursor hidden.
             print("\x1b[?25h", end="", flush=True)
@@ -135,7 +102,13 @@ class Agent(LocalElasticAgent):
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._requests.append(number)
+        if self._meets and self._meeting.machines is not None:
+            # No rank runs, and the other machines may not come for a long time.
+            raise SignalException("asked to stop while waiting for other machines", signal.Signals(number))
         self._heed()
+
+    def _code_of_request(self) -> int:
+        return INTERRUPTED if signal.SIGINT in self._requests else StoppedOnRequest.exit_code
 
     def _heed(self) -> None:
         """Pass the first request on to the ranks, which save and leave; at the second, end them."""
@@ -146,9 +119,11 @@ class Agent(LocalElasticAgent):
         if number == signal.SIGINT:
             self._deadline = time.monotonic() + _GRACE[INTERRUPTED]
         # Each rank leads a session of its own, so a terminal's Ctrl-C reaches the launcher alone.
-        passed = signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number
+        self._signal_ranks(signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
+
+    def _signal_ranks(self, number: int) -> None:
         for process in self._processes().values():
-            process.send_signal(passed)
+            process.send_signal(number)
 
     def _processes(self) -> dict[int, subprocess.Popen]:
         if not isinstance(self._pcontext, SubprocessContext):
@@ -160,12 +135,25 @@ class Agent(LocalElasticAgent):
         self._ended_by_us: set[int] = set()
         self._silent: set[int] = set()
         self._deadline = None
-        self._beats: dict[int, int] = {}
-        self._quiet: dict[int, float] = {}
-        self._looked_at = time.monotonic()
+        self._missing = 0
+        self._makes_room = False
+        self._vigil = Vigil()
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        self._meets = True
+        super()._rendezvous(worker_group)
+        # What one machine has learned holds for all: each told it before it came to the meeting.
+        self._policy.halvings = self._meeting.share_largest("halvings", self._policy.halvings)
+        self._meets = False
+
+    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
+        self._meeting.share_largest("halvings", self._policy.halvings)
+        super()._initialize_workers(worker_group)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         self._begin_attempt()
+        ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
+        self._outfit.renew(ranks, self._meeting, self._policy.halvings)
         started = super()._start_workers(worker_group)
         if self._requests:
             # They came between two attempts, when there was no rank to hear them.
@@ -182,6 +170,7 @@ class Agent(LocalElasticAgent):
         if not running:
             return self._conclude(worker_group)
         self._end_the_silent(running)
+        self._heed_the_meeting()
         if self._deadline is not None and time.monotonic() > self._deadline:
             for rank, process in running.items():
                 self._ended_by_us.add(rank)
@@ -190,43 +179,65 @@ class Agent(LocalElasticAgent):
 
     def _note_exit(self, rank: int, code: int) -> None:
         ended_by_us, silent = rank in self._ended_by_us, rank in self._silent
-        self._exits[rank] = self._outfit.exit_of(rank, code, ended_by_launcher=ended_by_us, silent=silent)
+        for_memory = code == -signal.SIGKILL and not ended_by_us and self._vigil.memory_ran_out()
+        self._exits[rank] = self._outfit.exit_of(
+            rank, code, ended_by_launcher=ended_by_us, silent=silent, killed_for_memory=for_memory
+        )
         if code and self._deadline is None:
             self._deadline = time.monotonic() + _GRACE.get(code, _CRASH_GRACE)
 
     def _end_the_silent(self, running: dict[int, subprocess.Popen]) -> None:
         """End ranks whose pulse stopped: stopped processes, and those that never let Python run again."""
-        now = time.monotonic()
-        # A machine that slept must not count its own absence as theirs.
-        passed, self._looked_at = min(now - self._looked_at, 1.0), now
-        for rank, process in running.items():
-            beats = self._outfit.pulses[rank].read().beats
-            # A rank without a first beat is still starting, or is a program that has no pulse.
-            answered = beats == 0 or beats != self._beats.get(rank)
-            self._beats[rank] = beats
-            self._quiet[rank] = 0.0 if answered else self._quiet[rank] + passed
-            if self._quiet[rank] > self._silence_limit + _CRASH_GRACE:
-                _kill_group(process)
-            elif self._quiet[rank] > self._silence_limit and rank not in self._silent:
+        for rank, quiet in self._vigil.look(self._outfit.pulses, running).items():
+            if quiet > self._silence_limit + _CRASH_GRACE:
+                _kill_group(running[rank])
+            elif quiet > self._silence_limit and rank not in self._silent:
                 self._silent.add(rank)
                 # Python's fault handler answers SIGABRT with a stack, without waiting for the interpreter.
-                process.send_signal(signal.SIGABRT)
+                running[rank].send_signal(signal.SIGABRT)
                 if hasattr(signal, "SIGCONT"):
-                    process.send_signal(signal.SIGCONT)
+                    running[rank].send_signal(signal.SIGCONT)
+
+    def _heed_the_meeting(self) -> None:
+        """Let the ranks save when a machine comes; end them when one is lost, or the place of meeting."""
+        if self._meeting.out_of_touch():
+            raise RendezvousError("the place of meeting does not answer")
+        if not self._missing and self._deadline is None and (missing := self._meeting.missing()):
+            self._missing = missing
+            self._deadline = time.monotonic() + _LOSS_GRACE
+        # A rank that has not told a step yet does not listen for signals either.
+        started = all(pulse.read().step >= 0 for pulse in self._outfit.pulses.values())
+        if self._meeting.newcomers() and started and not self._makes_room and not self._missing:
+            self._makes_room = True
+            self._signal_ranks(signal.SIGUSR1)
 
     def _conclude(self, worker_group: WorkerGroup) -> RunResult:
-        decision = self._policy.decide([self._exits[rank] for rank in sorted(self._exits)], self._requests)
-        for line in decision.lines:
-            self._say(line)
+        exits = [self._exits[rank] for rank in sorted(self._exits)]
+        regroups = self._meeting.machines is not None
+        decision = self._policy.decide(exits, self._requests, regroups=regroups, missing=self._missing)
+        self._tell(decision)
         self._exit_code = decision.exit_code
         if decision.restart and self._waited(decision.wait):
             # The agent counts attempts as what it may do less what it has left; ours is the policy's to limit.
             worker_group.spec.max_restarts += 1
             self._remaining_restarts += 1
             return RunResult(WorkerState.FAILED)
-        if any(e.code for e in self._exits.values()):
+        if any(e.code for e in exits):
             return RunResult(WorkerState.FAILED)
-        return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(self._exits))
+        return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(e.rank for e in exits))
+
+    def _lose_touch(self) -> None:
+        """Decide what to do without the place of meeting; the ranks have been ended by now."""
+        endpoint = self._meeting.machines.endpoint if self._meeting.machines else "the launcher's store"
+        furthest = max((pulse.read().step for pulse in self._outfit.pulses.values()), default=-1)
+        decision = self._policy.out_of_touch(furthest, endpoint)
+        self._tell(decision)
+        again = decision.restart and self._waited(decision.wait)
+        self._exit_code = None if again else decision.exit_code or self._code_of_request()
+
+    def _tell(self, decision: Decision) -> None:
+        for line in decision.lines:
+            self._say(line)
 
     def _waited(self, seconds: float) -> bool:
         """Wait before a restart; False if a signal asked to stop meanwhile."""
@@ -234,7 +245,7 @@ class Agent(LocalElasticAgent):
         while time.monotonic() < end and not self._requests:
             time.sleep(MONITOR_INTERVAL)
         if self._requests:
-            self._exit_code = INTERRUPTED if signal.SIGINT in self._requests else StoppedOnRequest.exit_code
+            self._exit_code = self._code_of_request()
         return not self._requests
 
     def _construct_event(self, state: str, source: EventSource, *_: Any, **__: Any) -> Event:
@@ -262,18 +273,3 @@ def _variable(name: str, value: str) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
-
-
-def _hush_elastic_logs() -> None:
-    # The agent logs every failure as an error of its own; the user gets our one report instead.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _sweep_folders() -> None:
-    """Remove what launchers that were killed could not."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
-        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)

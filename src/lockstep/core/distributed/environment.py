@@ -2,6 +2,10 @@
 
 import os
 
+JOB = "LOCKSTEP_JOB"
+ADDRESS = "LOCKSTEP_ADDRESS"
+"""The variable that holds this machine's address among several."""
+
 
 def launched() -> bool:
     """Whether a launcher started this process as one rank of several."""
@@ -26,6 +30,15 @@ def local_rank() -> int:
 def local_size() -> int:
     """The number of ranks on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched_size())))
+
+
+def job() -> tuple[str, int] | None:
+    """The job that this world belongs to and the number of its meeting, which a later world of it exceeds.
+
+    None where one launcher starts all ranks: there, no earlier world can still be running.
+    """
+    name, _, epoch = os.environ.get(JOB, "").partition(":")
+    return (name, int(epoch)) if name else None
 
 
 def restart_count() -> int:

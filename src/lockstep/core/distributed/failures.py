@@ -16,8 +16,15 @@ TAIL_LINES = 20
 _FOLLOW_ON = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
     r"remote process exited|ncclRemoteError|NCCL communicator was aborted|not all ranks arrived|"
-    r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure"
+    r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting"
 )
+_WAITED_IN_VAIN = re.compile(r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|timeout")
+_OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bMemoryError\b|can't allocate memory|_ALLOC_FAILED")
+
+
+def tells_of_memory(text: str) -> bool:
+    """Whether an exception's last line says that memory was wanting, on a GPU or in the machine."""
+    return bool(_OUT_OF_MEMORY.search(text[text.rstrip().rfind("\n") + 1 :]))
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,10 @@ class Exit:
     ended_by_launcher: bool = False
     silent: bool = False
     """Whether the launcher ended it because it no longer answered."""
+    host: str = ""
+    """Its machine, where there are several."""
+    killed_for_memory: bool = False
+    """Whether the kernel killed a process for want of memory while it ran."""
     noticed_at: float = field(default_factory=time.time)
 
     @property
@@ -49,18 +60,31 @@ class Exit:
         return self.ended_by_launcher or bool(_FOLLOW_ON.search(self.told))
 
     @property
+    def out_of_memory(self) -> bool:
+        """Whether memory was wanting."""
+        return self.killed_for_memory or (self.code > 0 and tells_of_memory(self.told))
+
+    @property
     def when(self) -> float:
         """As near to its failure as is known."""
         return self.raised_at or self.noticed_at
 
     def summary(self) -> str:
         """What happened to it, and where or when."""
-        place = self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
-        return f"rank {self.rank} {self._what_happened()} at {place}"
+        host = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank}{host} {self._what_happened()} at {self.place()}"
+
+    def place(self) -> str:
+        """The step and section where it was; before it told any, the time of day."""
+        return self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
 
     def _what_happened(self) -> str:
         if self.silent:
             return "no longer answered"
+        if self.ended_by_launcher:
+            return "did not come to where the others waited for it,"
+        if self.out_of_memory:
+            return "was killed by the kernel for want of memory" if self.code < 0 else "ran out of memory"
         if self.code < 0:
             return f"was killed by {signal_name(-self.code)}"
         if self.code == 0:
@@ -83,12 +107,14 @@ def signal_name(number: int) -> str:
 def cause(exits: Sequence[Exit]) -> Exit:
     """The exit that explains the others; at least one of them is a failure."""
     failures = sorted((e for e in exits if e.code), key=lambda e: e.when)
+    waited = any(_WAITED_IN_VAIN.search(e.told) for e in failures if e.follows and not e.ended_by_launcher)
     # A kill from outside needs no other reason; then whoever failed first without pointing at a peer. Where all point
-    # at a peer, a rank that left quietly is it.
+    # at a peer, a rank that left quietly is it, or one that was still there when the others had waited in vain.
     for candidates in (
         [e for e in failures if e.killed],
         [e for e in failures if not e.follows],
         [e for e in exits if not e.code],
+        [e for e in failures if e.ended_by_launcher and waited],
         [e for e in failures if not e.ended_by_launcher],
     ):
         if candidates:

@@ -72,7 +72,7 @@ def _load(file: Path) -> Any:
 
 def in_step(world: World) -> None:
     """Return if all ranks have made the same exchanges so far; one that made fewer would wait for ever."""
-    for group in (world.control_group, world.data_group):
+    for group in (world.control_group, world.data_group, world.side_group):
         if group is not None:
             collectives.meet("pool", _CHECK_TIMEOUT, group)
 

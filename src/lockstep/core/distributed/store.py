@@ -1,6 +1,7 @@
 """Where ranks meet: the key-value store of a world, on loopback unless the run spans machines."""
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -17,24 +18,32 @@ LOOPBACK = "127.0.0.1"
 _ADDRESS_KEY = "lockstep/store"
 
 
-def loopback_listener(port: int = 0) -> socket.socket:
-    """A socket that listens on this machine's loopback only."""
+def listen(address: str, port: int) -> socket.socket:
+    """A socket that listens on one address of this machine only; OSError where it has no such one, or it is taken."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK, port))
-    except OSError as error:
+        listener.bind((address, port))
+        listener.listen(128)
+    except OSError:
         listener.close()
-        raise _port_taken(port) from error
-    listener.listen(128)
+        raise
     return listener
+
+
+def loopback_listener(port: int = 0) -> socket.socket:
+    """A socket that listens on this machine's loopback only."""
+    try:
+        return listen(LOOPBACK, port)
+    except OSError as error:
+        raise _port_taken(port) from error
 
 
 def host_store(listener: socket.socket, timeout: float) -> dist.TCPStore:
     """The store of a world, served on a socket of ours; left to itself it would listen on every interface."""
-    port = listener.getsockname()[1]
+    host, port = listener.getsockname()
     return dist.TCPStore(
-        LOOPBACK,
+        host,
         port,
         is_master=True,
         wait_for_workers=False,
@@ -73,11 +82,15 @@ def launched_store(rank: int, timeout: float) -> dist.Store:
 def _serve(host: str, port: int, local: bool, timeout: float) -> dist.TCPStore:
     if local:
         return host_store(loopback_listener(port), timeout)
-    limit = timedelta(seconds=timeout)
     try:
-        return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=limit)
-    except dist.DistNetworkError as error:
-        raise _port_taken(port) if "EADDRINUSE" in str(error) else RunFailed(str(error).splitlines()[0]) from error
+        return host_store(listen(socket.gethostbyname(host), port), timeout)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _port_taken(port) from error
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise RunFailed(f"rank 0 cannot serve {host}:{port} ({error.strerror or error})") from error
+        # The name leads here by way of another address, as that of a cluster's service does.
+        return dist.TCPStore(host, port, None, True, timedelta(seconds=timeout), wait_for_workers=False)
 
 
 def _publish(shared: dist.Store, host: str, timeout: float) -> dist.TCPStore:

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.core.distributed import collectives, nccl
+from lockstep.core.distributed import collectives, environment, nccl
 from lockstep.core.distributed.environment import launched_rank, launched_size, local_rank
 from lockstep.core.distributed.lanes import Lanes, Sync
+from lockstep.core.distributed.machines import interface_of
 from lockstep.core.distributed.store import all_on_this_machine, launched_store
 from lockstep.core.errors import RunFailed, UserError
 
@@ -35,6 +36,8 @@ class World:
     """Carries tensors: NCCL on GPUs, else gloo."""
     control_group: dist.ProcessGroup | None = None
     """Carries flags and JSON in host memory: always gloo."""
+    side_group: dist.ProcessGroup | None = None
+    """Carries what one thread beside the training exchanges: always gloo."""
 
     @property
     def leads(self) -> bool:
@@ -85,21 +88,21 @@ class World:
         """A world of the first `size` ranks; None on the others. Called by every rank."""
         if size == self.size:
             return self
-        ranks = list(range(size))
-        # Every rank must take part in making a group, members or not.
-        limit = timedelta(seconds=self.timeout)
-        data = dist.new_group(ranks, timeout=limit) if self.data_group is not None else None
-        control = dist.new_group(ranks, limit, backend="gloo") if self.control_group is not None else None
+        groups: list[dist.ProcessGroup | None] = [None] * 3
+        if size > 1:
+            # Every rank must take part in making a group, members or not. Groups made by their members alone are named
+            # after how many groups each has, which those that belong to several parts do not agree on.
+            ranks, limit = list(range(size)), timedelta(seconds=self.timeout)
+            groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
         if self.rank >= size:
             return None
-        alone = size == 1
-        return replace(
-            self,
-            size=size,
-            data_group=None if alone else data,
-            control_group=None if alone else control,
-            lanes=Lanes.split(self.lanes.total, self.rank, size, self.sync),
-        )
+        data, control, side = groups
+        lanes = Lanes.split(self.lanes.total, self.rank, size, self.sync)
+        return replace(self, size=size, data_group=data, control_group=control, side_group=side, lanes=lanes)
+
+    def apart(self) -> "World":
+        """The same ranks for the one thread beside the training: its exchanges and the training's never meet."""
+        return replace(self, data_group=self.side_group, control_group=self.side_group)
 
     def device_barrier(self) -> None:
         """Wait for this rank's own device, so that a wall clock read next is honest."""
@@ -143,18 +146,18 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
     backend = nccl.backend_for(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    _keep_gloo_on_loopback()
+    _choose_gloo_interface()
     try:
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     except (RuntimeError, dist.DistError) as error:
         raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
-    data = dist.group.WORLD
-    control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+    data, limit = dist.group.WORLD, timedelta(seconds=timeout)
+    control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
+    side = dist.new_group(backend="gloo", timeout=limit)
     try:
-        yield World(rank, size, device, timeout=timeout, data_group=data, control_group=control).with_lanes(
-            size, "fast"
-        )
+        world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
+        yield world.with_lanes(size, "fast")
     finally:
         dist.destroy_process_group()
         # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it;
@@ -182,7 +185,13 @@ def describe_device(device: torch.device) -> str:
     return f"CPU ({platform.machine()})"
 
 
-def _keep_gloo_on_loopback() -> None:
-    """Let gloo listen on loopback when all ranks are on this machine and the user has not said otherwise."""
-    if all_on_this_machine() and "GLOO_SOCKET_IFNAME" not in os.environ and Path("/sys/class/net/lo").exists():
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+def _choose_gloo_interface() -> None:
+    """Let gloo listen on loopback when all ranks are here, else on the network that the machines met on."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    if all_on_this_machine():
+        name = "lo" if Path("/sys/class/net/lo").exists() else None
+    else:
+        name = interface_of(os.environ.get(environment.ADDRESS, ""))
+    if name is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = name

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from lockstep.core.distributed.world import World
+from lockstep.core.health import StragglerWatch
 from lockstep.core.learner import Evaluation
 from lockstep.core.reporting.metrics import MetricsLog, Stats, merge, reduce
 from lockstep.core.reporting.monitor import Telemetry
@@ -16,9 +17,13 @@ class Journal:
 
     def __init__(self, directory: Path, world: World, log: MetricsLog | None, telemetry: Telemetry | None) -> None:
         self._directory, self._world, self._log, self._telemetry = directory, world, log, telemetry
+        self.warnings: list[str] = []
+        """What the user should hear about; taken away by whoever says it."""
         self._reports: list[Stats] = []
         self._timings: dict[str, float] = {}
         self._evaluation: dict[str, float] = {}
+        self._updates = 0
+        self._stragglers = StragglerWatch()
         self._last_step: int | None = None
         self._last_time = time.monotonic()
 
@@ -30,6 +35,7 @@ class Journal:
         """Keep one update's reports, one per cohort."""
         merged = zip(self._reports or [{} for _ in reports], reports, strict=True)
         self._reports = [merge([old, new]) for old, new in merged]
+        self._updates += 1
         for part, seconds in timings.items():
             self._timings[part] = self._timings.get(part, 0.0) + seconds
 
@@ -49,11 +55,17 @@ class Journal:
         if "rollout/return_mean" in reduced:
             metrics["rollout/episodes"] = reduced["rollout/return_mean"].count
         busy = sum(self._timings.values())
-        mine = {"busy": busy, "parts": self._timings, "share": len(world.lanes.mine) / world.lanes.total}
+        # Ranks wait for each other while they learn; the rest is a rank's own doing.
+        own = busy - self._timings.get("learning", 0.0)
+        share = len(world.lanes.mine) / world.lanes.total
+        mine = {"busy": busy, "own": own, "parts": self._timings, "share": share}
         everyone = world.gather_json(mine)
         metrics["time/global_fps"] = done / elapsed
         for rank, other in enumerate(everyone):
             metrics[f"time/fps_rank{rank}"] = done * other["share"] / max(other["busy"], 1e-9)
+            metrics[f"time/own_seconds_rank{rank}"] = other["own"] / max(self._updates, 1)
+        own_seconds = [other["own"] / other["share"] / world.lanes.total for other in everyone]
+        self.warnings += self._stragglers.note(own_seconds, self._updates)
         for part in sorted({part for other in everyone for part in other["parts"]}):
             spent = sum(other["parts"].get(part, 0.0) for other in everyone)
             metrics[f"time/split_{part}"] = spent / (elapsed * world.size)
@@ -62,7 +74,7 @@ class Journal:
             metrics |= self._telemetry.latest()
         if self._log is not None:
             self._log.write(step, metrics)
-        self._reports, self._timings, self._evaluation = [], {}, {}
+        self._reports, self._timings, self._evaluation, self._updates = [], {}, {}, 0
         self.start(step)
         return metrics
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from lockstep.core import failpoints
 from lockstep.core.storage.disk import write_atomically
 
 _QUEUE_LENGTH = 1000
@@ -61,6 +62,7 @@ class Background:
         try:
             logger = self._open()
             while (point := self._queue.get()) is not None:
+                failpoints.reach("logger")
                 logger.write(*point)
             logger.close()
         except (Exception, SystemExit) as error:  # anything a foreign library may think of

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lockstep.core import failpoints
 from lockstep.core.errors import UserError
 from lockstep.core.storage.disk import sync_directory, temporary_name, write_durably
 from lockstep.core.storage.manifest import (
@@ -63,10 +64,20 @@ class Snapshot:
     lanes: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
 
-def save(root: Path, snapshot: Snapshot, *, world: "World", step: int, workload: str, extra: dict[str, Any]) -> Path:
+def save(
+    root: Path,
+    snapshot: Snapshot,
+    *,
+    world: "World",
+    step: int,
+    workload: str,
+    extra: dict[str, Any],
+    may_publish: Callable[[], None] = lambda: None,
+) -> Path:
     """Write this step's checkpoint. Called by every rank: all return its path, or all raise the same CheckpointFailed.
 
-    A checkpoint of this step that verifies is kept as it is. `extra` (JSON) goes into the manifest.
+    A checkpoint of this step that verifies is kept as it is. `extra` (JSON) goes into the manifest. `may_publish` is
+    asked on rank 0 before the checkpoint gets its name, and raises where this world is no longer the run's writer.
     """
     target = Path(root) / CHECKPOINTS / step_name(step)
     if world.agree(int(world.leads and target.is_dir() and not inspect(target))):
@@ -92,7 +103,7 @@ def save(root: Path, snapshot: Snapshot, *, world: "World", step: int, workload:
         extra=extra,
     )
     together(lambda: _complete(workspace, manifest) if world.leads else None)
-    together(lambda: _publish(workspace, target) if world.leads else None)
+    together(lambda: _publish(workspace, target, may_publish) if world.leads else None)
     return target
 
 
@@ -169,6 +180,7 @@ def _stored_size(snapshot: Snapshot, world: "World") -> int:
 
 def _open_workspace(workspace: Path, needed: int) -> None:
     """A new directory beside the checkpoints, where there is room for all ranks' files."""
+    failpoints.reach("open")
     workspace.parent.mkdir(parents=True, exist_ok=True)
     if _free_space(workspace) < needed:
         raise OSError(errno.ENOSPC, f"it needs {needed / 1e6:.1f} MB", str(workspace.parent))
@@ -182,8 +194,10 @@ def _write_part(workspace: Path, snapshot: Snapshot, world: "World") -> dict[str
     if world.leads:
         records[MODEL] = _write(workspace / MODEL, encode(plain_names(snapshot.model)))
         records[OPTIMIZER] = _write(workspace / OPTIMIZER, encode(plain_names(snapshot.optimizer)))
+        failpoints.reach("write")
         records[STATE] = _write(workspace / STATE, json.dumps(snapshot.state).encode())
     for lane in world.lanes.mine:
+        failpoints.reach("write")
         records[lane_file(lane)] = _write(workspace / lane_file(lane), encode(snapshot.lanes.get(lane, {})))
     return {name: asdict(record) for name, record in records.items()}
 
@@ -196,6 +210,7 @@ def _write(path: Path, data: bytes) -> FileRecord:
 
 def _complete(workspace: Path, manifest: Manifest) -> None:
     """Add the manifest once the files of all ranks are seen from here."""
+    failpoints.reach("manifest")
     for name, record in manifest.files.items():
         path = workspace / name
         if not path.is_file() or path.stat().st_size != record.size:
@@ -205,10 +220,13 @@ def _complete(workspace: Path, manifest: Manifest) -> None:
     sync_directory(workspace)
 
 
-def _publish(workspace: Path, target: Path) -> None:
+def _publish(workspace: Path, target: Path, may_publish: Callable[[], None]) -> None:
     """Give the complete checkpoint its name."""
+    failpoints.reach("publish")
+    may_publish()
     if target.exists():
         # It did not verify, else it would have been kept; it goes aside until a newer checkpoint stands.
         target.rename(target.with_name(temporary_name(target.name)))
     workspace.rename(target)
+    failpoints.reach("published")
     sync_directory(target.parent)

@@ -86,11 +86,11 @@ class RunDirectory:
         raise UserError(f"run {text[:200]!r}: neither a run in {runs_dir} nor a directory with a config.yaml; {hint}")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, job: tuple[str, int] | None = None) -> Iterator[run_lock.Lock]:
         """Create the directory and be its only writer; UserError where it cannot be written or another run has it."""
         self.prepare()
-        with run_lock.hold(self.path / "lock.json"):
-            yield
+        with run_lock.hold(self.path / "lock.json", job) as lock:
+            yield lock
 
     def prepare(self) -> None:
         """Create the directory and try it out: what cannot be written is found before anything starts."""

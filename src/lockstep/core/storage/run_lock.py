@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.disk import read_small
+from lockstep.core.errors import RunFailed, UserError
+from lockstep.core.storage.disk import read_small, temporary_name
 
 try:
     import fcntl
@@ -31,11 +31,19 @@ class Holder:
     pid: int
     host: str
     since: float
+    job: str = ""
+    """The job that spans machines to which it belongs; empty for a run of one launcher."""
+    epoch: int = 0
+    """Which of that job's worlds it belongs to: a later one supersedes it."""
 
     @staticmethod
-    def this_process() -> "Holder":
+    def this_process(job: tuple[str, int] | None = None) -> "Holder":
         """The caller; `since` is when its process began, which tells it from a later one of the same number."""
-        return Holder(os.getpid(), platform.node(), psutil.Process().create_time())
+        return Holder(os.getpid(), platform.node(), psutil.Process().create_time(), *(job or ()))
+
+    def superseded_by(self, other: "Holder") -> bool:
+        """Whether the other belongs to a later world of the same job, which knows that this one has lost its peers."""
+        return bool(self.job) and self.job == other.job and self.epoch < other.epoch
 
     def may_live(self) -> bool:
         """Whether the process may still be there: True for another host, of which nothing is known here."""
@@ -50,23 +58,65 @@ class Holder:
         return f"pid {self.pid} on {self.host} since {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
 
 
+@dataclass(frozen=True)
+class Lock:
+    """A lock that this process holds, unless a later world of the same job has taken it over."""
+
+    path: Path
+    descriptor: int
+
+    def check(self) -> None:
+        """RunFailed where the lock was taken over: from then on this process must not write."""
+        try:
+            standing = os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            standing = False
+        if not standing:
+            raise RunFailed(
+                f"{self.path.parent}: taken over by {_holder(self.path) or 'another process'}, which goes on with the "
+                "machines that it reaches; nothing was written here since"
+            )
+
+
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the lock; UserError naming the holder where another process has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+def hold(path: Path, job: tuple[str, int] | None = None) -> Iterator[Lock]:
+    """Hold the lock; UserError naming the holder where another process has it.
+
+    job: the job that spans machines and the number of its world; a later world takes the lock over from an earlier
+    one, which may still hang on a machine that is cut off.
+    """
+    me = Holder.this_process(job)
+    descriptor = _open(path)
     try:
         if not _acquire(descriptor, path):
-            raise UserError(
-                f"{path.parent}: in use by {_holder(path) or 'another process'}; "
-                f"wait for it, stop it, or choose another --run-name (if it is dead for certain, delete {path.name})"
-            )
-        _sign(descriptor, json.dumps(asdict(Holder.this_process())))
+            holder = _holder(path)
+            if holder is None or not holder.superseded_by(me):
+                raise UserError(
+                    f"{path.parent}: in use by {holder or 'another process'}; wait for it, stop it, or choose another "
+                    f"--run-name (if it is dead for certain, delete {path.name})"
+                )
+            descriptor = _take_over(descriptor, path)
+        _sign(descriptor, json.dumps(asdict(me)))
         try:
-            yield
+            yield Lock(path, descriptor)
         finally:
             _sign(descriptor, "")
     finally:
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+
+
+def _take_over(descriptor: int, path: Path) -> int:
+    """Put a new lock file, held from the start, in the place of the old: its holder finds another one there."""
+    fresh = path.with_name(temporary_name(path.name))
+    taken = _open(fresh)
+    _lock_once(taken, fresh, exclusive=True)
+    fresh.replace(path)
+    os.close(descriptor)
+    return taken
 
 
 def is_held(path: Path) -> bool:
@@ -116,8 +166,8 @@ def _lock_once(descriptor: int, path: Path, *, exclusive: bool) -> bool:
 def _holder(path: Path) -> Holder | None:
     try:
         match json.loads(read_small(path, _SMALL)):
-            case {"pid": int(pid), "host": str(host), "since": int() | float() as since}:
-                return Holder(pid, host, since)
-    except (OSError, ValueError):
+            case {"pid": int(pid), "host": str(host), "since": int() | float() as since, **more}:
+                return Holder(pid, host, since, str(more.get("job", "")), int(str(more.get("epoch", 0))))
+    except (OSError, ValueError, TypeError):
         pass
     return None

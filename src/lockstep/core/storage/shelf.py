@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from lockstep.core import failpoints
 from lockstep.core.errors import NoValidCheckpoint
 from lockstep.core.storage.disk import TEMPORARY, temporary_name
 from lockstep.core.storage.manifest import inspect, step_of
@@ -44,7 +45,7 @@ def verify_run(root: Path) -> dict[str, list[str]]:
 
 
 def prune(root: Path, keep: int, protect: set[Path]) -> None:
-    """Remove checkpoints beyond the newest `keep` valid ones, and what dead writes left. Rank 0 only, between saves.
+    """Remove checkpoints beyond the newest `keep` valid ones, and unfinished ones. Rank 0 only, between saves.
 
     Nothing goes unless the newest verifies. Older ones were hashed when they were the newest; here they are sized.
     """
@@ -59,25 +60,36 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
             kept += not inspect(path, contents=False)
         elif path.resolve() not in protected:
             _remove(path)
-    _sweep(Path(root), int(newest_first[0].name.removeprefix("step-")))
+    _sweep(Path(root) / CHECKPOINTS, int(newest_first[0].name.removeprefix("step-")))
+
+
+def sweep(root: Path) -> None:
+    """Remove what dead writes of best/, status.json and others left. Rank 0 only, before this run writes any."""
+    for torn in _unfinished(Path(root)):
+        _discard(torn)
 
 
 def _remove(path: Path) -> None:
     """Renamed first, so that a removal cut short leaves no damaged checkpoint; one that cannot go costs only room."""
     with contextlib.suppress(OSError):
-        shutil.rmtree(path.rename(path.with_name(temporary_name(path.name))), ignore_errors=True)
+        removed = path.rename(path.with_name(temporary_name(path.name)))
+        failpoints.reach("prune")
+        shutil.rmtree(removed, ignore_errors=True)
 
 
-def _sweep(root: Path, newest: int) -> None:
-    """Unfinished writes go once a valid checkpoint as new as they stands; until then they may be all there is."""
-    for torn in _unfinished(root / CHECKPOINTS) + _unfinished(root):
+def _sweep(folder: Path, newest: int) -> None:
+    """Unfinished checkpoints go once a valid one as new as they stands; until then they may be all there is."""
+    for torn in _unfinished(folder):
         step = _TORN_STEP.fullmatch(torn.name)
-        if step is not None and int(step[1]) > newest:
-            continue
-        if torn.is_dir() and not torn.is_symlink():
-            shutil.rmtree(torn, ignore_errors=True)
-        else:
-            torn.unlink(missing_ok=True)
+        if step is None or int(step[1]) <= newest:
+            _discard(torn)
+
+
+def _discard(torn: Path) -> None:
+    if torn.is_dir() and not torn.is_symlink():
+        shutil.rmtree(torn, ignore_errors=True)
+    else:
+        torn.unlink(missing_ok=True)
 
 
 def _steps(root: Path) -> list[Path]:

@@ -1,0 +1,98 @@
+"""The fault campaign: plants every fault of the table, counts, and prints the table of docs/guarantees.md.
+
+python benchmarks/fault_campaign.py                      everything (hours on two cores)
+python benchmarks/fault_campaign.py --rows 1,2 --kills 5 some rows, fewer kills
+python benchmarks/fault_campaign.py --write              also put the table into docs/guarantees.md
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import fault_rows as rows
+from fault_rows import Options, Row, Tally, tests
+
+from lockstep.workloads import registry
+
+PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
+BEGIN, END = "<!-- fault table: begin -->", "<!-- fault table: end -->"
+_STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
+_MACHINES = "tests/faults/test_machines.py"
+ROWS: dict[int, tuple[str, Row]] = {
+    1: ("a rank is killed", rows.kills),
+    2: ("a rank is killed while saving", rows.kills_while_saving),
+    3: ("the launcher is killed", rows.launcher_killed),
+    4: ("a rank is stopped", rows.silent("stop")),
+    5: ("a rank holds Python's lock for ever", rows.silent("hold")),
+    6: ("an exception on one rank", rows.exceptions),
+    7: ("a rank leaves early with code 0", rows.leaves),
+    8: ("crash loop", rows.crash_loop),
+    9: ("SIGTERM, SIGUSR1", rows.preemptions),
+    10: ("Ctrl-C", rows.interrupts),
+    11: ("a truncated checkpoint", tests(f"{_STORAGE}test_manifest.py", "-k", "truncations", planted=100)),
+    12: ("one bit flipped", tests(f"{_STORAGE}test_manifest.py", "-k", "flipped", planted=500)),
+    13: ("a damaged or foreign manifest", tests(f"{_STORAGE}test_manifest.py", "-k", "lies")),
+    14: (
+        "disk full",
+        tests("tests/faults/test_storage.py", f"{_STORAGE}test_checkpoint.py", "-k", "disk or limit"),
+    ),
+    15: ("run directory cannot be written", tests(_RUN, "-k", "written or room")),
+    16: ("all checkpoints are bad", tests(f"{_STORAGE}test_checkpoint.py", "-k", "none_verifies")),
+    17: ("two runs, one directory", tests(_RUN, "tests/test_train_command.py", "-k", "second or holder or taken")),
+    18: ("a checkpoint of something else", tests(f"{_STORAGE}test_checkpoint.py", "-k", "something_else or wrapper")),
+    19: ("uneven work", tests("tests/core/distributed/test_collectives.py", "-k", "unequal or uneven", planted=200)),
+    20: ("ranks diverge", rows.divergence),
+    21: ("NaN on one rank", rows.not_finite),
+    22: ("out of memory on one rank", rows.out_of_memory),
+    23: ("straggler", rows.stragglers),
+    24: ("port taken; two runs at once", rows.pairs),
+    25: ("machine lost, added, cut off; bad link", tests(_MACHINES)),
+    26: ("logger trouble", rows.loggers),
+    27: ("pickle payloads", tests("tests/hostile", "-k", "runs_anything", note="tests/hostile")),
+    28: ("path tricks", tests(_RUN, "tests/hostile", "-k", "names or attack or linked")),
+    29: ("configuration attacks", tests("tests/hostile", "-k", "command_line or configuration", planted=10_000)),
+    30: ("bad data files", tests("tests/hostile", "-k", "header or no_file")),
+    31: ("open network services", tests("tests/core/distributed", "-k", "loopback")),
+}
+
+
+def table(results: dict[int, Tally]) -> list[str]:
+    """The results as lines of Markdown."""
+    lines = ["| # | fault | planted | held | |", "|---|---|---|---|---|"]
+    for number, tally in results.items():
+        lines.append(f"| {number} | {ROWS[number][0]} | {tally.planted:,} | {tally.held:,} | {tally.note} |")
+    return lines
+
+
+def write(lines: list[str]) -> None:
+    """Put the table into the page, in the place of the old one; rows that were not run stay."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    old, _, after = rest.partition(END)
+    found = {line.split("|")[1].strip(): line for line in [*old.strip().splitlines(), *lines] if line.startswith("|")}
+    head = [found.pop(name) for name in ("#", "---")]
+    body = [found[name] for name in sorted(found, key=int)]
+    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join([*head, *body]) + f"\n{END}{after}")
+
+
+def main() -> int:
+    """Run the rows that are asked for; 0 where all of them held."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+    parser.add_argument("--kills", type=int, default=50, help="kills for each workload")
+    parser.add_argument("--few", type=int, default=5, help="how often the other faults are planted")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--workloads", default=",".join(registry.names()))
+    parser.add_argument("--write", action="store_true", help="put the table into docs/guarantees.md")
+    given = parser.parse_args()
+    options = Options(given.kills, given.few, given.ranks, given.workloads.split(","))
+    results = {}
+    for number in map(int, given.rows.split(",")):
+        results[number] = ROWS[number][1](options)
+        print(table({number: results[number]})[-1], flush=True)
+    if given.write:
+        write(table(results))
+    return int(any(tally.held < tally.planted or not tally.planted for tally in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
