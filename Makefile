@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,pettingzoo,control]"
+	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control]"
 	@touch $@
 
 setup: $(STAMP)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.core.errors import UserError
-from lockstep.workloads.cricket import graph
+from lockstep.workloads.cricket import build, graph
 from lockstep.workloads.cricket.build import scales_of
 from lockstep.workloads.cricket.encoders import Scaling, Vocabulary
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS, RELATIONS, kept_relations
@@ -150,3 +150,12 @@ def test_without_balls_there_is_one_group(make_table):
     table = make_table([30, 9])
     data = Deliveries(table, (29,), balls=False)
     assert data.sizes == (37,) and data.inputs(0, torch.arange(5)).present.shape == (5, 0)
+
+
+def test_scales_are_those_of_the_samples_whatever_the_parts(make_table, monkeypatch):
+    table = make_table([30, 41])
+    monkeypatch.setattr(build, "_ROWS", 7)
+    scales, rows = scales_of(table), table.state[table.sample]
+    torch.testing.assert_close(scales.state_mean, rows.mean(0))
+    torch.testing.assert_close(scales.state_deviation, rows.std(0))
+    torch.testing.assert_close(scales.career_mean, table.career[table.sample].float().mean(0))

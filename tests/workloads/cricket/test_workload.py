@@ -8,7 +8,7 @@ import torch
 
 import lockstep
 from lockstep.cli import main
-from lockstep.core.config.sources import to_yaml
+from lockstep.core.config.sources import from_yaml, to_yaml
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
 from lockstep.core.storage.run_directory import RunDirectory
@@ -154,6 +154,29 @@ def test_it_learns_from_the_league(league):
         learner.step()
     after = learner.evaluate(10**9, 0).log_loss
     assert after < before - 0.02
+
+
+def seen_in_an_epoch(world, text):
+    """The samples that this rank's batches hold in the first epoch, as (batch, group, sample). Called by every rank."""
+    config = from_yaml(text, CricketConfig)
+    learner = build_learner(config, world.with_lanes(config.effective_lanes, "fast"))
+    learner._begin_epoch()
+    found = []
+    for lanes in learner._places:
+        for group, places in enumerate(lanes):
+            batch, place = torch.nonzero(places.weight, as_tuple=True)
+            found += [[b, group, i] for b, i in zip(batch.tolist(), places.index[batch, place].tolist(), strict=True)]
+    return found
+
+
+def test_ranks_share_out_every_delivery_exactly_once(ranks, league):
+    text = to_yaml(league)
+    alone = sorted(ranks.run(seen_in_an_epoch, text, ranks=1)[0])
+    samples = open_splits(league, World()).train.samples
+    assert len(alone) == samples == len({(group, sample) for _, group, sample in alone})
+    for size in (2, 3):
+        parts = ranks.run(seen_in_an_epoch, text, ranks=size)
+        assert all(parts) and sorted(one for part in parts for one in part) == alone
 
 
 def test_class_weights_make_the_network_name_rare_outcomes(league):

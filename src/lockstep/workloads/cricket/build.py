@@ -16,6 +16,9 @@ from lockstep.workloads.cricket.samples import Deliveries, group_lengths
 from lockstep.workloads.cricket.table import DeliveryTable, Entities
 from lockstep.workloads.cricket.variants import VARIANTS
 
+_ROWS = 32_768
+"""Rows of a table that are looked at together."""
+
 
 def build_learner(config: CricketConfig, world: World) -> SupervisedLearner:
     """Supervised learning on the matches that a configuration names. Called by every rank."""
@@ -67,8 +70,13 @@ def frequencies(table: DeliveryTable) -> Tensor:
 
 def scales_of(table: DeliveryTable) -> Scales:
     """Mean and deviation of the features over the samples of a table."""
-    found = []
-    for column in (table.state, table.career):
-        wide = column[table.sample].double()
-        found += [wide.mean(0).float(), wide.std(0).float()]
-    return Scales(*found)
+    return Scales(*_moments(table.state, table.sample), *_moments(table.career, table.sample))
+
+
+def _moments(column: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of some rows, a part of them at a time: all in float64 would be most of a rank's memory."""
+    parts = rows.split(_ROWS)
+    mean = torch.stack([column[part].double().sum(0) for part in parts]).sum(0) / len(rows)
+    squares = torch.stack([(column[part].double() - mean).square().sum(0) for part in parts]).sum(0)
+    variance = squares / (len(rows) - 1)
+    return mean.float(), variance.sqrt().float()

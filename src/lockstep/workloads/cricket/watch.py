@@ -102,7 +102,8 @@ def _scene(table: DeliveryTable, row: int, predicted: Tensor | None, forecasts: 
         text += [f"{_FAINT}the first ball of an innings is not predicted; it was: {OUTCOMES[came]}{_PLAIN}", ""]
     else:
         text += _bars(predicted, came)
-    text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
+    if forecasts.balls:
+        text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
     image = _picture(lines, predicted, came)
     return Scene("\n".join(text), image, caption, forecasts.score, ended)
 
