@@ -162,13 +162,10 @@ def test_behaviour_cloning_comes_first_and_learns(tmp_path):
     assert accuracy[-1] > accuracy[0] + 0.15
 
 
-def test_nothing_outlives_a_run():
-    strays = [
-        p.pid
-        for p in psutil.process_iter(["cmdline"])
-        if "lockstep" in (p.info["cmdline"] or []) and "train" in p.info["cmdline"]
-    ]
-    assert strays == []
+def test_nothing_outlives_a_run(tmp_path_factory):
+    ours = str(tmp_path_factory.getbasetemp())
+    words = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    assert [line for line in words if "lockstep train" in line and ours in line] == []
 
 
 def test_a_second_process_in_the_same_run_is_refused(tmp_path):

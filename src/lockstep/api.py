@@ -25,7 +25,7 @@ from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import evaluate as evaluation
 from lockstep.verbs import model as models
 from lockstep.verbs.model import TRAINED, ModelOptions
-from lockstep.verbs.player import Player
+from lockstep.verbs.player import player_of
 from lockstep.verbs.train import TrainOptions, read_config, read_run
 from lockstep.verbs.words import take, take_all
 from lockstep.workloads import registry
@@ -86,15 +86,21 @@ class Policy:
         self.workload = subject.workload.name
         self.config = asdict(subject.config)
         self.step = trained.step
-        self._player = Player(subject, trained, subject.config.seed)
+        self._player = player_of(subject, trained, subject.config.seed)
 
-    def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[np.int64]:
-        """The most probable action for each observation, or one drawn by the probabilities: (B, ...) -> (B,)."""
+    def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
+        """The most probable action for each observation, or one drawn by the probabilities: (B, ...) -> (B,).
+
+        Where actions are vectors, the best that is known, or with the noise of training: (B, A).
+        """
         return self._player.act(torch.as_tensor(observations), deterministic)[0].numpy()
 
     def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
         """The probability of every action: (B, ...) -> (B, A). Nothing of it is remembered."""
-        return self._player.look(torch.as_tensor(observations)).numpy()
+        chances = self._player.look(torch.as_tensor(observations))
+        if chances is None:
+            raise UserError(f"{self.workload}: its actions are vectors, which have no probability each; use act")
+        return chances.numpy()
 
     def forget(self, ended: NDArray[Any] | Tensor | None = None) -> None:
         """Forget what was seen, of all observations' places or of those (B,) whose episodes ended.

@@ -59,3 +59,15 @@ def test_a_loaded_state_goes_on_to_the_same_bits():
         other.weight.grad = gradient.clone()
         resumed.step()
     assert torch.equal(other.weight, layer.weight)
+
+
+def test_some_parameters_move_at_a_rate_of_their_own():
+    layers = nn.ModuleDict({"slow": nn.Linear(1, 1, bias=False), "quick": nn.Linear(1, 1, bias=False)})
+    for weight in layers.parameters():
+        nn.init.zeros_(weight)
+        weight.grad = torch.ones_like(weight)
+    descent = Descent(dict(layers.named_parameters()), 1e-8, 1e9, scales={"slow.": 0.3})
+    descent.set_rate(0.1)
+    descent.step()
+    moved = {name: round(weight.item(), 6) for name, weight in layers.named_parameters()}
+    assert moved == {"slow.weight": -0.03, "quick.weight": -0.1}

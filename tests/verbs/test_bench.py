@@ -1,5 +1,6 @@
 import json
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -93,6 +94,16 @@ def test_tables_fit_a_terminal_of_eighty_columns(capsys, monkeypatch):
     assert max(map(len, lines)) <= 80
     assert "…" not in "".join(lines)
     assert any("2 ranks" in line and "123,456" in line for line in lines)
+
+
+def test_gradient_updates_are_told_where_they_are_counted():
+    # One gradient update every 128 steps, at 1,000 and at 1,600 steps a second.
+    rows = [replace(row, gradient_updates=1 / 128) for row in (ONE, two(1600.0))]
+    counted = replace(found(two()), rows=rows)
+    assert [row["gradient_updates_per_second"] for row in report.as_json(counted)["ranks"]] == [7.8125, 12.5]
+    assert "Gradient updates a second: 7.8 on 1 rank, 12.5 on 2 ranks." in report.sentences(counted)
+    assert "gradient_updates_per_second" not in report.as_json(found(two()))["ranks"][0]
+    assert "Gradient updates" not in said(two())
 
 
 def test_a_whole_benchmark_of_both_programs(capsys):

@@ -70,6 +70,13 @@ def test_a_table_is_printed_and_written_where_asked(tmp_path, monkeypatch, capsy
     assert json.loads((tmp_path / "met.json").read_text())["games"] == 4
 
 
+def test_a_team_is_exported_as_a_folder_for_the_competition(at_team, capsys):
+    assert main(["export", "team", "--format", "submission"]) == 0
+    folder = at_team / "export" / "step-000000000005"
+    assert sorted(path.name for path in folder.iterdir()) == ["submission.py", "weights.npz"]
+    assert "submission" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -77,7 +84,7 @@ def test_a_table_is_printed_and_written_where_asked(tmp_path, monkeypatch, capsy
         ("snakes3v3 --against greedy", "is a workload and has no weights; give a run of it"),
         ("snakes3v3 --team gredy --against random", "--team gredy: .*the nearest baseline is greedy"),
         ("snakes3v3 --team greedy --against no-such-run", "--against no-such-run: .*baselines are random, level1"),
-        ("snakes3v3 --team greedy --against random --episodes 3", "games 3: allowed: even numbers from 2 on"),
+        ("snakes3v3 --team greedy --against random --episodes 3", "games 3: allowed: 2, 4, 6"),
         ("snake --team random --against random", "snake: has no contest"),
         ("snakes3v3 --team greedy --against random --output no/where.json", "the directory no is not there"),
     ],

@@ -59,3 +59,10 @@ class Accelerator:
     def compile(self, function: Any) -> Any:
         """The function or module, compiled where the run asks for it."""
         return torch.compile(function, dynamic=False) if self._compiles else function
+
+    def compile_draws(self, function: Any) -> Any:
+        """A function that draws random numbers, compiled where that keeps their bits: on a GPU.
+
+        Their products wrap around; a C++ compiler takes that for impossible in signed numbers and changes the result.
+        """
+        return self.compile(function) if self.records else function

@@ -28,7 +28,8 @@ class Evaluation:
         """The content of evaluation.json."""
         columns = {"return": self.returns, "length": [float(length) for length in self.lengths], **self.extra}
         numbers = {f"{name}_{label}": value for name, column in columns.items() for label, value in _describe(column)}
-        lists = {"episode_returns": self.returns, "episode_lengths": self.lengths}
+        lists: dict[str, Any] = {"episode_returns": self.returns, "episode_lengths": self.lengths}
+        lists |= {f"episode_{name}": column for name, column in self.extra.items()}
         return {"episodes": len(self.returns), "seed": self.seed, **numbers, **lists}
 
 

@@ -10,34 +10,43 @@ import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
     """Philox4x32-10: four 32-bit words (held in int64, broadcast together) to four random 32-bit words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         # The product of two 32-bit words wraps into int64; the mask after the shift recovers its unsigned upper half.
-        even, odd = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        even, odd = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         c0 = ((odd >> 32) & _MASK) ^ c1 ^ k0
         c1 = odd & _MASK
         c2 = ((even >> 32) & _MASK) ^ c3 ^ k1
         c3 = even & _MASK
-        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+        k0, k1 = (k0 + WEYL[0]) & _MASK, (k1 + WEYL[1]) & _MASK
     return c0, c1, c2, c3
+
+
+@torch.compiler.assume_constant_result
+def _label(purpose: str) -> int:
+    """The word that keeps the draws of one purpose apart from those of all others."""
+    return zlib.crc32(purpose.encode())
 
 
 def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
     """Four random 32-bit words (int64) for every element of index, step and draw broadcast together."""
 
     def word(value: Tensor | int) -> Tensor:
-        return torch.as_tensor(value, dtype=torch.int64, device=index.device) & _MASK
+        if isinstance(value, Tensor):
+            return value.to(index.device, torch.int64) & _MASK
+        # Filled where it is needed: a copy from the host would not be allowed while a graph is recorded.
+        return torch.full((), value & _MASK, dtype=torch.int64, device=index.device)
 
     shape = torch.broadcast_shapes(index.shape, word(step).shape, word(draw).shape)
-    label = torch.full((), zlib.crc32(purpose.encode()), dtype=torch.int64, device=index.device)
+    label = torch.full((), _label(purpose), dtype=torch.int64, device=index.device)
     counter = (word(index).expand(shape), word(step), word(draw), label)
     return philox(counter, (seed & _MASK, (seed >> 32) & _MASK))
 

@@ -106,7 +106,7 @@ def train(
     fix_arithmetic(config, world)
     with _opened(run, workload, config, world):
         learner = build(config, world)
-        display = open_display(world.leads, learner.total_steps)
+        display = open_display(world.leads, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner)
         try:
             for line in plan:

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
 class Descent:
-    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out."""
+    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
+
+    With a weight decay it is AdamW; biases and the scales of norms do not decay.
+    """
 
     def __init__(
         self,
@@ -17,30 +19,41 @@ class Descent:
         eps: float,
         max_norm: float,
         betas: tuple[float, float] = (0.9, 0.999),
-        factors: Mapping[str, float] | None = None,
+        *,
+        scales: Mapping[str, float] | None = None,
+        weight_decay: float = 0.0,
     ) -> None:
-        """`factors`: how many times the learning rate some parameters have; 1 for the others."""
+        """`scales`: what the rate is multiplied with for parameters whose names begin so, where it is not one."""
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
-        groups: dict[float, dict[str, Any]] = {}
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in parameters.items():
-            factor = (factors or {}).get(name, 1.0)
-            # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-            rate = torch.zeros((), device=device) if on_gpu else 0.0
-            groups.setdefault(factor, {"params": [], "lr": rate, "factor": factor})["params"].append(parameter)
+            kind = _scale_of(name, scales or {}), weight_decay * _decays(name, parameter)
+            groups.setdefault(kind, []).append(parameter)
+        self._scales = [scale for scale, _ in groups]
         self._fused = device.type != "mps"
-        self._adam = torch.optim.Adam(list(groups.values()), eps=eps, betas=betas, fused=self._fused, capturable=on_gpu)
+        self._adam = torch.optim.AdamW(
+            [
+                # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
+                {"params": some, "weight_decay": decay, "lr": torch.zeros((), device=device) if on_gpu else 0.0}
+                for (_, decay), some in groups.items()
+            ],
+            eps=eps,
+            betas=betas,
+            fused=self._fused,
+            capturable=on_gpu,
+        )
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next steps."""
-        for group in self._adam.param_groups:
+        for group, scale in zip(self._adam.param_groups, self._scales, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * group["factor"])
+                group["lr"].fill_(rate * scale)
             else:
-                group["lr"] = rate * group["factor"]
+                group["lr"] = rate * scale
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
@@ -78,6 +91,14 @@ def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, war
     progress = min(steps / total_steps, 1.0)
     factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
     return rate * factor[schedule] * (min(1.0, (steps + stride) / warmup) if warmup else 1.0)
+
+
+def _scale_of(name: str, scales: Mapping[str, float]) -> float:
+    return next((scale for beginning, scale in scales.items() if name.startswith(beginning)), 1.0)
+
+
+def _decays(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
-from lockstep.parts.vector_env import VectorEnv
+from lockstep.parts.vector_env import BatchedEnv
 
 Act = Callable[[Tensor, Any], Tensor]
 """A policy: the actions for an observation, or, for one that knows the rules, for the environment itself."""
@@ -19,7 +19,7 @@ Episode = tuple[float, int, dict[str, float]]
 
 def evaluate(
     world: World,
-    make_env: Callable[[Tensor], VectorEnv],
+    make_env: Callable[[Tensor], BatchedEnv],
     act: Act,
     episodes: int,
     seed: int,
@@ -49,7 +49,7 @@ def _groups(world: World, episodes: int) -> list[Tensor]:
     return [torch.arange(share.start, share.stop, device=world.device) for share in groups if len(share)]
 
 
-def play_out(env: VectorEnv, act: Act, record: Record = lambda step: step) -> list[Episode]:
+def play_out(env: BatchedEnv, act: Act, record: Record = lambda step: step) -> list[Episode]:
     """The first episode of every environment: (return, length, info) each."""
     play = _Play(env, act)
     step = record(play.step)
@@ -64,7 +64,7 @@ def play_out(env: VectorEnv, act: Act, record: Record = lambda step: step) -> li
 class _Play:
     """Every environment's first episode as it goes on, in tensors that stay where they are."""
 
-    def __init__(self, env: VectorEnv, act: Act) -> None:
+    def __init__(self, env: BatchedEnv, act: Act) -> None:
         self._env, self._act = env, act
         self._observation = env.reset().clone()
         device = self._observation.device

@@ -211,7 +211,8 @@ def _look_inside(plan: _Plan, pool: "RankPool", kind: str, ours: list[_Contender
         parts = {name: fmean(look["parts"].get(name, 0.0) for look in looks) / looks[0]["steps"] for name in names}
         whole = fmean(look["seconds"] for look in looks) / looks[0]["steps"]
         parts["other"] = max(0.0, whole - sum(parts.values()))
-        rows.append(Row(contender.ranks, contender.speeds, parts, operations, matmul))
+        gradient_updates = looks[0]["gradient_updates"] / looks[0]["steps"]
+        rows.append(Row(contender.ranks, contender.speeds, parts, operations, matmul, gradient_updates))
     return rows
 
 

@@ -29,6 +29,8 @@ class Row:
     """Floating-point operations of the networks for one step."""
     matmul: float
     """Floating-point operations a second of a large matrix product, all ranks together."""
+    gradient_updates: float = 0.0
+    """Gradient updates for one step, where they are counted apart from rounds."""
 
     @property
     def speed(self) -> float:
@@ -138,6 +140,8 @@ def _row_json(row: Row, one: Row, rival: Peer | None) -> dict[str, Any]:
         "peak_gflop_per_second": row.matmul / 1e9,
         "share_of_peak": row.arithmetic / row.matmul,
     }
+    if row.gradient_updates:
+        found["gradient_updates_per_second"] = row.gradient_updates * row.speed
     if rival is not None:
         ratios = _ratios(row, rival)
         found[f"against_{rival.name}"] = {
@@ -153,6 +157,9 @@ def sentences(bench: Bench) -> list[str]:
     about_ranks = [_about_ranks(row, bench.rows[0], bench) for row in bench.rows[1:]]
     pairs = [(row, bench.rival(row)) for row in bench.rows]
     said = about_ranks + [_about_rival(row, rival) for row, rival in pairs if rival is not None]
+    if counted := [row for row in bench.rows if row.gradient_updates]:
+        each = [f"{row.gradient_updates * row.speed:,.1f} on {_counted(row.ranks, 'rank')}" for row in counted]
+        said.append(f"Gradient updates a second: {', '.join(each)}.")
     if bench.others > _DISTURBING:
         used = f"{bench.others:.1f} of this machine's {_counted(bench.cores, 'core')}"
         said.append(f"Other programs used {used} meanwhile: measure again when they rest.")

@@ -98,7 +98,9 @@ def measure(
     else:
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
-    return about | _joined(played).summary()
+    results = about | _joined(played).summary()
+    more = getattr(subject.workload.module, "more_results", None)
+    return results | more(subject.config, results) if more else results
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ def _trained(name: str, subject: Subject, options: EvaluateOptions) -> Contestan
 def table(results: dict[str, Any]) -> str:
     """The results for people: a heading and a line for each quantity."""
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
+    names = [name for name in names if name != f"{results['workload']}_task"]  # a number that only tells tasks apart
     what = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
         what += f" for {results['step']:,} steps ({results['model']})"
@@ -173,7 +176,23 @@ def table(results: dict[str, Any]) -> str:
             f"{name.replace('_', ' '):{width}}"
             + "".join(f"{results[f'{name}_{number}']:12,.2f}" for number in _NUMBERS)
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_task_lines(results)])
+
+
+def _task_lines(results: dict[str, Any]) -> list[str]:
+    """A line for each task, where a workload reports on several, and the score over all of them."""
+    tasks: dict[str, dict[str, float]] = results.get("tasks", {})
+    if not tasks:
+        return []
+    columns = list(next(iter(tasks.values())))
+    width = max(map(len, tasks))
+    lines = ["", " " * width + "".join(f"{name:>12}" for name in columns)]
+    for task, row in tasks.items():
+        numbers = (f"{row[name]:12,.0f}" if name == "episodes" else f"{row[name]:12,.2f}" for name in columns)
+        lines.append(f"{task:{width}}" + "".join(numbers))
+    if "normalised_score" in results:
+        lines.append(f"normalised score {results['normalised_score']:.2f}")
+    return lines
 
 
 def _batches(episodes: int, seed: int) -> list[tuple[int, int]]:

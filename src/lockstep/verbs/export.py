@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 USAGE = (
-    "lockstep export RUN | FILE [--format safetensors | sb3 | onnx] [--output FILE]\n\n"
+    "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | submission] [--output FILE]\n\n"
     "safetensors: the weights, with workload, step and configuration in the header; `lockstep eval FILE` reads it.\n"
     "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs the extra lockstep[sb3]).\n"
-    "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx])."
+    "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx]).\n"
+    "submission: a folder for a competition's platform that needs numpy only."
 )
 SAFETENSORS = "safetensors"
 _SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx"}
+"""What is not among them is a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class ExportOptions(ModelOptions):
     """What is written."""
 
     format: str = SAFETENSORS
-    """Kind of file: safetensors, sb3 or onnx."""
+    """Kind of file: safetensors, sb3 or onnx, or, where the workload has it, submission."""
     output: str = ""
     """File to write; none = export/step-N in the run's directory."""
 
@@ -75,7 +77,7 @@ def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
         return path
     if subject.run is None or step is None:
         raise UserError(f"{subject.path}: lies in no run that could hold the result; give --output FILE")
-    return subject.run.path / "export" / (step_name(step) + _SUFFIXES[options.format])
+    return subject.run.path / "export" / (step_name(step) + _SUFFIXES.get(options.format, ""))
 
 
 def _write(path: Path, write: Callable[[Path], None]) -> None:

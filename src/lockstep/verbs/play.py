@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, median_high
@@ -114,7 +115,10 @@ class _Stage:
         """Game after game, or the one that is shown again."""
         if self._options.replay:
             return self._subject.workload.offer("read_log")(Path(self._options.replay))
-        return self._subject.workload.offer("scenes")(self._subject.config, self._act(seed), seed)
+        make = self._subject.workload.offer("scenes")
+        # Where drawing costs something, the workload asks whether anybody will look.
+        asked = {"pictures": bool(self._options.video)} if "pictures" in signature(make).parameters else {}
+        return make(self._subject.config, self._act(seed), seed, **asked)
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
         """Episode after episode: its lines and its return."""
@@ -142,6 +146,8 @@ class _Stage:
         """What the workload's scenes ask for: a function of the observation, or a baseline's name."""
         if self._model is None:
             return self._options.policy
+        if hasattr(self._model.learner, "acting"):
+            return self._model.learner.acting(seed, explore=self._options.stochastic)
         from lockstep.verbs.player import Player
 
         player, deterministic = Player(self._subject, self._model, seed), not self._options.stochastic

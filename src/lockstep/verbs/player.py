@@ -1,5 +1,8 @@
 """A trained network as a player: observations in, actions out. B: observations, A: actions."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -69,3 +72,46 @@ class Player:
         uniform = random.uniform(self._seed, "play", index, self._draws)
         self._draws += 1
         return distributions.sample_categorical(log_probabilities, uniform)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Observations by themselves, as environments of which each is at the beginning of an episode."""
+
+    index: Tensor
+    steps: Tensor
+
+
+class Actor:
+    """Plays with a learner that chooses its actions itself, as by planning; (B, A) numbers instead of a choice."""
+
+    def __init__(self, subject: Subject, model: TrainedModel, seed: int = 0) -> None:
+        """`seed`: where the numbers come from that such a learner draws."""
+        self._learner: Any = model.learner
+        self._seed = seed
+        if len(getattr(subject.config, "tasks", ())) > 1:
+            raise UserError(
+                f"{subject.path}: knows several tasks, and an observation alone does not tell which one is meant; "
+                "use `lockstep eval`, `play` or `record`"
+            )
+
+    def act(self, observation: Tensor, deterministic: bool = True) -> tuple[Tensor, None]:
+        """Actions (B, A), without or with the noise of training; there are no probabilities of theirs."""
+        index = torch.arange(len(observation))
+        act = self._learner.acting(self._seed, explore=not deterministic)
+        try:
+            return act(observation.float().cpu(), _Moment(index, torch.zeros_like(index))).cpu(), None
+        except RuntimeError as error:
+            shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
+            raise UserError(f"observations of shape {shape}: the model does not take them ({reason})") from error
+
+    def look(self, observation: Tensor) -> None:
+        """There are no probabilities."""
+
+    def forget(self, ended: Tensor | None = None) -> None:
+        """There is nothing to forget: every observation is planned from anew."""
+
+
+def player_of(subject: Subject, model: TrainedModel, seed: int = 0) -> Player | Actor:
+    """Who plays with a trained model."""
+    return (Actor if hasattr(model.learner, "acting") else Player)(subject, model, seed)

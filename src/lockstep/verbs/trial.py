@@ -73,7 +73,7 @@ def time_peer(world: World, workload: str, config_text: str, peer: str, updates:
 
 
 def profile_updates(world: World, workload: str, config_text: str, updates: int) -> dict[str, Any]:
-    """Train for some updates; returns their steps over all ranks and where this rank's seconds went.
+    """Train for some updates; returns their steps over all ranks, and where this rank's seconds went.
 
     Called by every rank.
     """
@@ -82,7 +82,7 @@ def profile_updates(world: World, workload: str, config_text: str, updates: int)
     with measured.exchanging_apart():
         learner.step()
     learner.timings(), measured.watch.take()
-    before = learner.steps
+    before, gradients_before = learner.steps, _gradient_updates(learner)
     world.barrier("start of a measurement")
     start = time.perf_counter()
     for _ in range(updates):
@@ -92,7 +92,13 @@ def profile_updates(world: World, workload: str, config_text: str, updates: int)
     parts = {"idle": 0.0, "sync": 0.0, "learning": 0.0} | measured.watch.take() | learner.timings()
     # Ranks meet while they learn.
     parts["learning"] = max(0.0, parts["learning"] - parts["idle"] - parts["sync"])
-    return {"steps": learner.steps - before, "seconds": seconds, "parts": parts}
+    gradients = _gradient_updates(learner) - gradients_before
+    return {"steps": learner.steps - before, "seconds": seconds, "parts": parts, "gradient_updates": gradients}
+
+
+def _gradient_updates(learner: Learner) -> int:
+    """Gradient updates so far, where a learner whose rounds hold many of them counts them."""
+    return getattr(learner, "gradient_updates", 0)
 
 
 def count_operations(world: World, workload: str, config_text: str) -> dict[str, float]:

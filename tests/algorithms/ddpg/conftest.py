@@ -78,7 +78,7 @@ def _learner(world=None, past=None, past_every=0, first_weights=None, **changes)
     config = _config(**changes)
     world = (world or World()).with_lanes(config.effective_lanes, config.sync)
     sizes = Sizes(ACTIONS + 1, AGENTS, ACTIONS, hidden=32, layers=2, critics=1 + config.twin_critics)
-    actor, critic = build_networks(config.algo, sizes, config.seed)
+    actor, critic = build_networks(config.algo, sizes, config.seed, config.critic)
     return DDPGLearner(
         config,
         world,

@@ -114,11 +114,13 @@ def test_entropy_is_rewarded_where_it_is_asked_for():
     torch.testing.assert_close(loss.detach(), -0.1 * torch.tensor(2.0).log())
 
 
-@pytest.mark.parametrize("algo", ["expected", "ddpg", "bicnet", "maddpg"])
-def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo):
+@pytest.mark.parametrize("executed", [True, False], ids=["action", "vector"])
+@pytest.mark.parametrize("asked_for", ["actions", "vectors"])
+@pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
+def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, asked_for, executed):
     sizes = Sizes(features=3, agents=2, actions=4, hidden=8, critics=2)
-    actor, critic = build_networks(algo, sizes, seed=1)
-    vectors = Vectors("softmax", 4, executed=algo == "expected")
+    actor, critic = build_networks(algo, sizes, 1, asked_for)
+    vectors = Vectors("softmax", 4, executed=executed)
     columns = {
         "observation": Column((2, 3)),
         "action": vectors.column(2),

@@ -90,6 +90,31 @@ def test_what_cannot_be_is_told_in_one_line(word, message):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--opponent gredy", "opponent gredy"),
+        ("--eval-opponent level9", "eval_opponent level9"),
+        ("--opponent-difficulty-strategy steep", "opponent_difficulty_strategy steep"),
+        (
+            "--max-episodes 100 --enable-opponent-evasion --opponent-evasion-start-episode 100",
+            "opponent_evasion_start_episode 100 lies beyond",
+        ),
+        ("--buffer-size 31", "buffer_size 31 is less than one batch (32); raise --buffer-size to 32"),
+        ("--load-model nowhere", "nowhere: no such run"),
+        ("--algo td3", "algo td3"),
+        ("--model-episode 5", "model-episode 5"),
+    ],
+)
+def test_a_wrong_word_ends_the_command_before_anything_starts(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "snakes3v3", "--preset", "debug", *words.split()]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    assert message in told.err.replace("'", "")
+    assert not any(tmp_path.iterdir())
+
+
 def test_every_field_has_a_line_of_help():
     groups = describe_fields(SnakesConfig)
     assert [group.title.split(":")[0] for group in groups] == ["3v3 Snakes", "DDPG", "How to run"]
@@ -119,7 +144,7 @@ def test_an_earlier_model_is_found_among_the_runs(tmp_path):
     [
         ({"observation": "jidi26"}, "sees 26 numbers, observation rich has .*; add --observation jidi26"),
         ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) there and \(32,\) here"),
-        ({"algo": "ddpg"}, "tensor critic.0.layers.0.weight is .* there and"),
+        ({"critic": "vectors"}, "tensor critic.0.layers.0.weight is .* there and"),
         ({"twin_critics": False}, "tensor critic.1.layers.0.bias is nothing there"),
     ],
 )
@@ -138,10 +163,11 @@ def test_a_model_that_is_not_there_is_refused(tmp_path):
         fit(replace(debug(), load_model=str(tmp_path / "nothing")), set())
 
 
-@pytest.mark.parametrize("algo", ["expected", "ddpg", "bicnet", "maddpg"])
+@pytest.mark.parametrize("critic", ["actions", "vectors"])
+@pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
 @pytest.mark.parametrize("game", ["snakes_3v3", "snakes_5p"])
-def test_every_algorithm_makes_a_round_of_either_game(algo, game):
-    learner = make(algo=algo, game_name=game, observation="jidi26", eval_episodes=2)
+def test_every_algorithm_makes_a_round_of_either_game(algo, critic, game):
+    learner = make(algo=algo, critic=critic, game_name=game, observation="jidi26", eval_episodes=2)
     report = learner.step()[0]
     assert report["train/gradient_updates"].mean == 2
     assert {"train/actor_loss", "train/critic_loss", "train/epsilon", "snakes3v3/difficulty"} <= set(report)

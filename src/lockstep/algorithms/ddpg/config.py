@@ -33,8 +33,12 @@ class DDPGConfig(RunConfig):
     """Number format in which observations are remembered; fp16 halves the memory and the checkpoints."""
     learning_starts: OffOrCount = 0
     """Steps before the first gradient update, over all ranks; 0 = as soon as batch_size steps are remembered."""
-    algo: Literal["expected", "ddpg", "bicnet", "maddpg"] = "expected"
-    """Critic: expected (the value of every action), ddpg (of a vector), bicnet (LSTM over agents), maddpg (central)."""
+    algo: Literal["ddpg", "bicnet", "maddpg"] = "ddpg"
+    """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic knows all)."""
+    critic: Literal["actions", "vectors"] = "actions"
+    """What the critic values: each action, weighed by the actor's vector, or the vector, which is one of its inputs."""
+    remember: Literal["action", "vector"] = "action"
+    """What is remembered of a choice: the action that was made, or the vector of weights that it was drawn from."""
     output_activation: Literal["softmax", "tanh"] = "softmax"
     """What makes an actor's outputs a vector of action weights."""
     twin_critics: bool = True

@@ -9,7 +9,7 @@ from lockstep.parts.copies import follow, target_of
 
 def vectors_of(config: DDPGConfig, action_count: int) -> Vectors:
     """How an actor's outputs become actions in this configuration."""
-    return Vectors(config.output_activation, action_count, executed=config.algo == "expected")
+    return Vectors(config.output_activation, action_count, executed=config.remember == "action")
 
 
 class DDPGModel(nn.Module):

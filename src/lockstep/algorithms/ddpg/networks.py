@@ -54,51 +54,35 @@ def _head(outputs: int, sizes: Sizes, talks: bool) -> nn.Linear:
     return nn.Linear(sizes.hidden * (2 if talks and sizes.layers == 1 else 1), outputs)
 
 
-class VectorCritic(nn.Module):
-    """The value of an agent's own vector, from its own features."""
+class Critic(nn.Module):
+    """The value of what an agent does, from its own features or, where it is central, from those of all.
 
-    def __init__(self, sizes: Sizes, talks: bool) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(*_trunk(sizes.features + sizes.actions, sizes, talks), _head(1, sizes, talks))
-
-    def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
-        """(B, A) values."""
-        return self.layers(torch.cat((observation, vector), -1)).squeeze(-1).float()
-
-
-class CentralCritic(nn.Module):
-    """The value of an agent's vector, from the features and vectors of all, its own first."""
+    Asked for actions, it values each of them, and a vector is worth their mean by its weights: linear in the vector, so
+    that for chances it is exactly what the agent may expect. Asked for vectors, the own vector is one of its inputs.
+    """
 
     order: Tensor
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, asked_for: str, *, talks: bool, central: bool) -> None:
         super().__init__()
+        self._central, self._vectors = central, asked_for == "vectors"
         agents = torch.arange(sizes.agents)
         self.register_buffer("order", (agents[:, None] + agents) % sizes.agents, persistent=False)
-        inputs = sizes.agents * (sizes.features + sizes.actions)
-        self.layers = nn.Sequential(*_trunk(inputs, sizes, talks=False), _head(1, sizes, talks=False))
-
-    def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
-        """(B, A) values; an agent's value teaches only its own vector, the others' are as they are."""
-        vectors = torch.cat((vector.unsqueeze(2), vector.detach()[:, self.order[:, 1:]]), 2)
-        everything = torch.cat((observation[:, self.order], vectors), -1).flatten(2)
-        return self.layers(everything).squeeze(-1).float()
-
-
-class ActionValues(nn.Module):
-    """The value of each action, from an agent's own features; a vector is worth the mean by its weights.
-
-    The value is linear in the vector: for a vector of chances it is exactly what the agent may expect.
-    """
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        trunk = _trunk(sizes.features, sizes, talks=False)
-        self.layers = nn.Sequential(*trunk, _head(sizes.actions, sizes, talks=False))
+        inputs, outputs = (sizes.features + sizes.actions, 1) if self._vectors else (sizes.features, sizes.actions)
+        if central:
+            inputs += (sizes.agents - 1) * (sizes.features + sizes.actions)
+        self.layers = nn.Sequential(*_trunk(inputs, sizes, talks), _head(outputs, sizes, talks))
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(B, A) values."""
-        return (self.layers(observation).float() * vector).sum(-1)
+        seen = [observation]
+        if self._central:
+            # Its own first. An agent's value teaches only its own vector: the others' are as they are.
+            others = vector.detach()[:, self.order[:, 1:]]
+            seen = [observation[:, self.order].flatten(2), others.flatten(2)]
+        if self._vectors:
+            return self.layers(torch.cat((*seen, vector), -1)).squeeze(-1).float()
+        return (self.layers(torch.cat(seen, -1)).float() * vector).sum(-1)
 
 
 class Critics(nn.ModuleList):
@@ -109,18 +93,15 @@ class Critics(nn.ModuleList):
         return torch.stack([critic(observation, vector) for critic in self])
 
 
-def build_networks(algo: str, sizes: Sizes, seed: int) -> tuple[nn.Module, nn.Module]:
-    """The actor and the critics of an algorithm with their initial weights, the same on every rank."""
-    talks = algo == "bicnet"
+def build_networks(algo: str, sizes: Sizes, seed: int, asked_for: str = "actions") -> tuple[nn.Module, nn.Module]:
+    """The actor and the critics of an algorithm with their initial weights, the same on every rank.
+
+    `asked_for`: whether critics value "actions" or "vectors".
+    """
+    talks, central = algo == "bicnet", algo == "maddpg"
     outputs = _head(sizes.actions, sizes, talks)
     actor = nn.Sequential(*_trunk(sizes.features, sizes, talks), outputs)
-
-    def critic() -> nn.Module:
-        if algo == "expected":
-            return ActionValues(sizes)
-        return CentralCritic(sizes) if algo == "maddpg" else VectorCritic(sizes, talks)
-
-    critics = Critics([critic() for _ in range(sizes.critics)])
+    critics = Critics([Critic(sizes, asked_for, talks=talks, central=central) for _ in range(sizes.critics)])
     generator = torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
     for network in (actor, critics):
         _initialise(network, generator)

@@ -69,8 +69,7 @@ class PPOLearner:
         self._watch = Stopwatch(world.device, precise_timing)
         self._sequence_length = sequence_length
         weights = dict(self.model.named_parameters())
-        factors = {name: critic_rate for name in weights if name.startswith("critic")}
-        self._descent = Descent(weights, config.adam_eps, config.max_grad_norm, factors=factors)
+        self._descent = Descent(weights, config.adam_eps, config.max_grad_norm, scales={"critic": critic_rate})
         self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
         policy = accelerator.compile(self.model)
         self._envs_per_lane = config.n_envs // world.lanes.total

@@ -82,6 +82,8 @@ class RunConfig:
     """Fields that weak scaling multiplies by the number of ranks."""
     learning_rate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that lr_scaling multiplies."""
+    headline: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """What the progress line tells: (tag, word, format) each; none = return, evaluation and losses."""
     only_values: ClassVar[Mapping[str, str]] = {}
     """Keys of other programs' files to which there is one answer here: this value is accepted, any other refused."""
 

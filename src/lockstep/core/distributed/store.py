@@ -107,10 +107,11 @@ def _look_up(shared: dist.Store, host: str, timeout: float) -> dist.TCPStore:
 
 
 def _port_taken(port: int) -> UserError:
-    return UserError(f"port {port} is taken{_owner(port)}; give another MASTER_PORT (torchrun --master-port)")
+    return UserError(f"port {port} is taken{port_owner(port)}; give another MASTER_PORT (torchrun --master-port)")
 
 
-def _owner(port: int) -> str:
+def port_owner(port: int) -> str:
+    """Who listens on a port, in words that follow "taken"; nothing where that is not known."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)

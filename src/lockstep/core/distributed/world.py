@@ -41,6 +41,11 @@ class World:
         """Whether this rank writes files and speaks to the user."""
         return self.rank == 0
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to exchange anything with, so that nothing interrupts a recorded graph."""
+        return self.size == 1
+
     def with_lanes(self, total: int, sync: Sync) -> "World":
         """This world with the run's lanes dealt out."""
         return replace(self, sync=sync, lanes=Lanes.split(total, self.rank, self.size, sync))

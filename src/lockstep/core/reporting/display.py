@@ -2,16 +2,28 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+Headline = Sequence[tuple[str, str, str]]
+"""What is told of the metrics: tag, word before it and format, one after another."""
+ELAPSED = "elapsed"
+"""Stands for the time since the display was opened, among the tags."""
 _SECONDS_BETWEEN_LINES = 2.0
 Narrator = Callable[[int, Mapping[str, float]], list[str]]
 """What a workload has to say at a log point, in lines of its own: the step and the metrics in, lines out."""
+_HEADLINE = (
+    ("rollout/return_mean", "return", ".2f"),
+    ("eval/return_mean", "eval", ".2f"),
+    ("train/policy_loss", "policy", ".4f"),
+    ("train/value_loss", "value", ".4f"),
+    ("train/loss", "loss", ".4f"),
+)
 
 
 class Display(Protocol):
@@ -43,8 +55,9 @@ class Silent:
 class PlainLines:
     """For logs and pipes: a line every few seconds, and the last one always."""
 
-    def __init__(self, total_steps: int) -> None:
-        self._total = total_steps
+    def __init__(self, total_steps: int, tags: Headline) -> None:
+        self._total, self._tags = total_steps, tags
+        self._opened = time.monotonic()
         self._shown = 0.0
         self._pending = ""
 
@@ -54,7 +67,8 @@ class PlainLines:
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print if the last line is a while ago."""
-        self._pending = f"step {step:,}/{self._total:,}  {headline(metrics)}"
+        words = headline(metrics, self._tags, time.monotonic() - self._opened)
+        self._pending = f"step {step:,}/{self._total:,}  {words}"
         if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._flush()
 
@@ -71,7 +85,9 @@ class PlainLines:
 class LiveBar:
     """For terminals: one bar that moves."""
 
-    def __init__(self, total_steps: int) -> None:
+    def __init__(self, total_steps: int, tags: Headline) -> None:
+        self._tags = tags
+        self._opened = time.monotonic()
         self._console = Console()
         self._bar = Progress(
             TextColumn("[bold]training"),
@@ -92,7 +108,8 @@ class LiveBar:
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
-        self._bar.update(self._task, completed=step, headline=headline(metrics))
+        words = headline(metrics, self._tags, time.monotonic() - self._opened)
+        self._bar.update(self._task, completed=step, headline=words)
 
     def close(self) -> None:
         """Leave the last state of the bar on the screen."""
@@ -122,28 +139,22 @@ class Narrated:
         self._display.close()
 
 
-def headline(metrics: Mapping[str, float]) -> str:
-    """Speed, score and loss in a few words."""
+def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:
+    """Speed, score and loss in a few words, after so many seconds."""
     words = []
     if "time/global_fps" in metrics:
         words.append(f"{metrics['time/global_fps']:,.0f} steps/s")
-    for tag, word, form in _HEADLINE:
-        if metrics.get(tag) is not None:
+    for tag, word, form in tags:
+        if tag == ELAPSED:
+            words.append(f"{word} {timedelta(seconds=int(seconds))}")
+        elif metrics.get(tag) is not None:
             words.append(f"{word} {metrics[tag]:{form}}")
     return "  ".join(words)
 
 
-_HEADLINE = (
-    ("rollout/return_mean", "return", ".2f"),
-    ("eval/return_mean", "eval", ".2f"),
-    ("train/policy_loss", "policy", ".4f"),
-    ("train/value_loss", "value", ".4f"),
-    ("train/loss", "loss", ".4f"),
-)
-
-
-def open_display(leads: bool, total_steps: int) -> Display:
-    """The display for this rank and this output."""
+def open_display(leads: bool, total_steps: int, tags: Headline = ()) -> Display:
+    """The display for this rank and this output; `tags`: what it tells, where a workload has its own way to do so."""
     if not leads:
         return Silent()
-    return LiveBar(total_steps) if sys.stdout.isatty() else PlainLines(total_steps)
+    tags = tags or _HEADLINE
+    return LiveBar(total_steps, tags) if sys.stdout.isatty() else PlainLines(total_steps, tags)

@@ -1,26 +1,31 @@
-"""Beans: which are left, and where new ones fall. E: boards, B: beans of a full list, C: cells, S: bytes of a board."""
+"""Beans: which are left, and where new ones fall.
+
+E: boards, B: beans of a full list, C: cells, H: rows, S: bytes of a board.
+"""
 
 import torch
 from torch import Tensor
 
+from lockstep.workloads.snakes3v3.bits import RowBits
 from lockstep.workloads.snakes3v3.chance import pick
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT
+from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
 
 
-def sow(grid: Tensor, missing: Tensor, words: list[Tensor], cells: int, most: int) -> Tensor:
-    """Put missing (E,) beans, up to `most`, on free cells of the grids (E, S); returns their cells (E, most), or C.
+def sow(grid: Tensor, free: Tensor, bits: RowBits, missing: Tensor, words: list[Tensor], rules: GameRules) -> Tensor:
+    """Put missing (E,) beans on cells of the grids (E, S) that are free (E, H); returns their cells (E, B), or C.
 
     The words (E,) are used in turn, over and over: after two uses of one, cells differ in chance by some thousandths,
     which is for the fourth and fifth bean eaten in one step.
     """
     chosen = []
-    for number in range(most):
-        so_far = (grid[:, :cells] == 0).cumsum(1, dtype=torch.int16)
-        nth, words[number % len(words)] = pick(words[number % len(words)], so_far[:, -1].long())
-        cell = torch.searchsorted(so_far, (nth + 1).to(torch.int16)[:, None])
-        falls = (missing > number)[:, None] & (so_far[:, -1:] > 0)
-        cell = torch.where(falls, cell, cells)
+    for number in range(rules.beans):
+        chunks = bits.chunks(free)
+        counted = bits.counted(chunks)
+        nth, words[number % len(words)] = pick(words[number % len(words)], counted[:, -1])
+        falls = (missing > number)[:, None] & (counted[:, -1:] > 0)
+        cell = torch.where(falls, bits.nth(chunks, counted, nth[:, None]), rules.cells)
         grid.scatter_(1, cell, falls.to(torch.uint8))
+        free = bits.without(free, cell)
         chosen.append(cell)
     return torch.cat(chosen, dim=1)
 

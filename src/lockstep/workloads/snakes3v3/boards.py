@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lockstep.core.errors import UserError
 from lockstep.workloads.snakes3v3 import torus
+from lockstep.workloads.snakes3v3.bits import RowBits
 from lockstep.workloads.snakes3v3.rules import GameRules, snake_bit
 
 _ALIGNMENT = 8
@@ -26,6 +27,7 @@ class Boards:
         """(E,) each board's number over the whole run."""
         self.neighbours = torus.neighbours(rules, device)
         """(C, 4) the cells above, below, to the left and to the right of each cell."""
+        self.bits = RowBits(rules, device)
         # The bytes after the last cell are for what is written in vain, and so is the row after the last player.
         self.stride = -(-(rules.cells + 2) // _ALIGNMENT) * _ALIGNMENT
         self.grid = zeros(self.count, self.stride, dtype=torch.uint8)

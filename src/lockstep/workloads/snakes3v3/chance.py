@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.core import random
 
-_STEP, _START = "snakes3v3-step", "snakes3v3-start"
+STEP, START = "snakes3v3-step", "snakes3v3-start"
 _MASK = 0xFFFFFFFF
 
 
@@ -24,7 +24,7 @@ def step_words(seed: int, index: Tensor, clock: Tensor, steps: int) -> Tensor:
     """The two words of each board for this step and the next ones, by the boards' clocks (E,): (steps, 2, E) int64."""
     # A board's clock may stand in the middle of its first block.
     blocks = torch.arange(steps // 2 + 1, device=index.device)[:, None] + (clock >> 1)
-    words = random.words(seed, _STEP, index, blocks, torch.zeros_like(clock))
+    words = random.words(seed, STEP, index, blocks, torch.zeros_like(clock))
     pairs = torch.stack(words, dim=1).view(-1, 2, len(clock))
     return pairs.gather(0, torch.arange(steps, device=index.device)[:, None, None].expand(-1, 2, -1) + (clock & 1))
 
@@ -32,4 +32,4 @@ def step_words(seed: int, index: Tensor, clock: Tensor, steps: int) -> Tensor:
 def start_words(seed: int, index: Tensor, episode: Tensor) -> Tensor:
     """(12, R) words for the start of the episode of each board."""
     draws = torch.arange(3, device=index.device)[:, None]
-    return torch.cat(random.words(seed, _START, index, episode, draws))
+    return torch.cat(random.words(seed, START, index, episode, draws))

@@ -1,6 +1,6 @@
 """A step of the game in which all boards take part in all operations: it never waits for the device.
 
-E: boards, P: players, B: beans, C: cells, S: bytes of a board.
+E: boards, P: players, H: rows, B: beans.
 """
 
 import torch
@@ -27,7 +27,6 @@ class DenseStep:
         self._around, self._newborn = torus.around(rules, device), torus.newborn(rules, device)
         self._shapes = torus.shapes(device)
         self._places = 1 << torch.arange(16, device=device)
-        self._cell_number = torch.arange(rules.cells, dtype=torch.int16, device=device)
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance all boards by the actions (E, P); returns reward, died (E, P) and ended (E,)."""
@@ -38,9 +37,10 @@ class DenseStep:
         reward = torch.where(died, self._rules.start_length - length.to(torch.float32), ate.to(torch.float32))
         length.copy_(torch.where(died, 0, length + ate))
         self._vanish(died)
+        free = boards.bits.where_empty(boards.grid)
         for player in range(self._rules.players):
-            self._bring_back(player, died[player])
-        self._top_up([second, rest])
+            free = self._bring_back(player, died[player], free)
+        self._top_up(free, [second, rest])
         boards.clock.add_(1)
         boards.time.add_(1)
         full = length.sum(0) > self._rules.cells - self._rules.beans
@@ -83,12 +83,12 @@ class DenseStep:
         bits = (died * self._bit).sum(0, dtype=torch.uint8)
         self._boards.grid.bitwise_and_(~bits[:, None])
 
-    def _bring_back(self, player: int, died: Tensor) -> None:
-        """Put a player back on the boards where it died (E,), as far as there is room."""
+    def _bring_back(self, player: int, died: Tensor, free: Tensor) -> Tensor:
+        """Put a player back on the boards where it died (E,), as far as there is room; returns what is free (E, H)."""
         boards, rules = self._boards, self._rules
-        start = torch.where(died, self._first_with_room(), rules.cells)
-        free = boards.grid.gather(1, self._around.index_select(0, start)) == 0
-        shape = self._shapes.index_select(0, (free * self._places).sum(1))
+        start = torch.where(died, boards.bits.first_with_room(free), rules.cells)
+        empty = boards.grid.gather(1, self._around.index_select(0, start)) == 0
+        shape = self._shapes.index_select(0, (empty * self._places).sum(1))
         # A start "nowhere" has a body of cells that are nowhere.
         body = self._newborn.index_select(0, (torus.NO_ROOM + 1) * start + shape)
         head, second, tail, direction = body.unbind(1)
@@ -100,20 +100,12 @@ class DenseStep:
         for row, value in ((boards.head, head), (boards.tail, tail), (boards.direction, direction)):
             row[player].copy_(torch.where(found, value, row[player]))
         boards.length[player].masked_fill_(found, rules.start_length)
+        return boards.bits.without(free, body[:, :3])
 
-    def _first_with_room(self) -> Tensor:
-        """(E,) the first free cell of each board, row by row, connected to two others at least; C where none is."""
-        free = self._boards.grid[:, : self._rules.cells].view(-1, self._rules.height, self._rules.width) == 0
-        above, below, left, right = (free.roll(shift, axis) for axis in (1, 2) for shift in (1, -1))
-        two_beside = (above & below) | (left & right) | ((above | below) & (left | right))
-        middle = free & two_beside
-        room = middle | middle.roll(1, 1) | middle.roll(-1, 1) | middle.roll(1, 2) | middle.roll(-1, 2)
-        return torch.where((free & room).flatten(1), self._cell_number, self._rules.cells).amin(1).long()
-
-    def _top_up(self, words: list[Tensor]) -> None:
+    def _top_up(self, free: Tensor, words: list[Tensor]) -> None:
         """Drop beans until there are enough."""
         boards, rules = self._boards, self._rules
         left = beans.survivors(boards.grid, boards.bean_cells)
         missing = rules.beans - left.sum(1)
-        new = beans.sow(boards.grid, missing, words, rules.cells, rules.beans)
+        new = beans.sow(boards.grid, free, boards.bits, missing, words, rules)
         boards.bean_cells.copy_(beans.joined(boards.bean_cells, left, new))

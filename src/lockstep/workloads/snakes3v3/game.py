@@ -1,6 +1,8 @@
 """Snakes of several players on many boards at once. E: boards, R: some of them, P: players."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +13,9 @@ from lockstep.workloads.snakes3v3.chance import start_words
 from lockstep.workloads.snakes3v3.dense import DenseStep
 from lockstep.workloads.snakes3v3.rules import GameRules
 from lockstep.workloads.snakes3v3.sparse import SparseStep
+
+if TYPE_CHECKING:
+    from lockstep.workloads.snakes3v3.fused import FusedStep
 
 
 @dataclass
@@ -25,6 +30,15 @@ class GameStep:
     """(E,) bool: the episode is over."""
 
 
+def _fused(boards: Boards, seed: int) -> "FusedStep | None":
+    """Kernels of our own, where Triton is installed."""
+    if find_spec("triton") is None:
+        return None
+    from lockstep.workloads.snakes3v3.fused import FusedStep
+
+    return FusedStep(boards, seed)
+
+
 class SnakesGame(Boards):
     """E boards and the rules by which they go on."""
 
@@ -33,13 +47,15 @@ class SnakesGame(Boards):
     ) -> None:
         """`index` (E,): each board's number over the whole run. Call `reset` or `load` before the first step.
 
-        `sparse`: look after the dead, the beans and new games only where there are any, which only a CPU can; otherwise
-        all boards take part in all operations. The results are the same. Default: on a CPU.
+        `sparse`: look after the dead, the beans and new games only where there are any, as a CPU can; otherwise all
+        boards take part in all operations. Default: sparse on a CPU, and on a GPU kernels of our own where Triton is
+        installed. The results are the same.
         """
         super().__init__(rules, index, device)
         self.seed = seed
         self._sparse = device.type == "cpu" if sparse is None else sparse
-        self._moves = SparseStep(self, seed) if self._sparse else DenseStep(self, seed)
+        self._fused = _fused(self, seed) if sparse is None and device.type == "cuda" else None
+        self._moves = self._fused or (SparseStep(self, seed) if self._sparse else DenseStep(self, seed))
 
     def reset(self) -> None:
         """Start every episode anew. The clocks go on."""
@@ -47,6 +63,9 @@ class SnakesGame(Boards):
 
     def restart(self, mask: Tensor) -> None:
         """Start the episodes of the boards in the mask (E,) anew."""
+        if self._fused is not None:
+            self._fused.restart(mask)
+            return
         if self._sparse:
             rows = mask.nonzero().squeeze(1)
             if len(rows) == 0:
@@ -73,13 +92,14 @@ class SnakesGame(Boards):
         rules = self.rules
         words = start_words(self.seed, index, episode)
         grid = torch.zeros(len(index), self.stride, dtype=torch.uint8, device=self.device)
-        head, second, tail, direction = start.place(grid, words, rules).unbind(2)
+        bodies, free = start.place(grid, self.bits, words, rules)
+        head, second, tail, direction = bodies.unbind(2)
         ahead, left = torch.zeros_like(grid), torch.zeros_like(grid)
         ahead.scatter_(1, torch.cat((tail, second), dim=1), torch.cat((second, head), dim=1).to(torch.uint8))
         # As if the heads had left these cells in the steps at times -1 and 0.
         left.scatter_(1, tail, 255)
         missing = torch.full_like(index, rules.beans)
-        fallen = beans.sow(grid, missing, list(words[rules.players :]), rules.cells, rules.beans)
+        fallen = beans.sow(grid, free, self.bits, missing, list(words[rules.players :]), rules)
         return {
             "grid": grid[:, : rules.cells],
             "trail": torch.stack((ahead, left), dim=2)[:, : rules.cells],

@@ -24,7 +24,7 @@ def networks(config: SnakesConfig) -> tuple[nn.Module, nn.Module]:
         layers=config.hidden_layers,
         critics=2 if config.twin_critics else 1,
     )
-    return build_networks(config.algo, sizes, config.seed)
+    return build_networks(config.algo, sizes, config.seed, config.critic)
 
 
 def whole_model(config: SnakesConfig) -> DDPGModel:
@@ -52,6 +52,6 @@ def stored_weights(config: SnakesConfig) -> dict[str, Tensor]:
             have = "nothing" if stored is None else tuple(stored.shape)
             want = "nothing" if wanted is None else tuple(wanted.shape)
             raise UserError(
-                f"{told}: tensor {name} is {have} there and {want} here; use the algo and sizes that it has"
+                f"{told}: tensor {name} is {have} there and {want} here; use the algo, critic and sizes that it has"
             )
     return weights

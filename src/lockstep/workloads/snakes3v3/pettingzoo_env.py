@@ -18,7 +18,7 @@ try:
     from pettingzoo import ParallelEnv
 except ImportError as error:
     raise UserError(
-        "the PettingZoo environment needs PettingZoo, which is not installed: pip install pettingzoo"
+        "the PettingZoo environment needs PettingZoo, which is not installed: pip install 'lockstep[pettingzoo]'"
     ) from error
 
 RENDER_MODES = ("rgb_array", "ansi")

@@ -3,10 +3,11 @@
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
+from lockstep.workloads.snakes3v3.rules import BEAN_BIT, FIRST_SNAKE, GameRules
 
 
 def offsets(rules: GameRules, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,13 +44,13 @@ def places(game: SnakesGame, cells: Tensor, content: Tensor) -> tuple[Tensor, Te
 
     How long is for how many more moves the part stays there, unless its snake grows; 0 where there is no snake.
     """
-    now = game.time.to(torch.uint8)[:, None]
-    left = game.trail[:, :, 1].scatter(1, game.head_cells, now.expand(-1, game.rules.players))
-    behind = now - left.gather(1, cells)
-    bits = 2 << torch.arange(game.rules.players, device=game.device)
-    length_of = torch.zeros(game.count, 2 << game.rules.players, dtype=torch.uint8, device=game.device)
-    length_of.scatter_(1, bits.expand(game.count, -1), game.length[:-1].T)
-    return behind, (length_of.gather(1, content.long()) - behind) * (content > BEAN_BIT)
+    code = game.codes(content).long()
+    # Looked up by player, where writing heads and lengths into tables would cost a GPU a sort in deterministic mode.
+    head = F.pad(game.head_cells, (FIRST_SNAKE, 0), value=game.rules.cells).gather(1, code)
+    length = F.pad(game.length[:-1].T, (FIRST_SNAKE, 0)).gather(1, code)
+    behind = game.time.to(torch.uint8)[:, None] - game.trail[:, :, 1].gather(1, cells)
+    behind = behind * (cells != head)
+    return behind, (length - behind) * (content > BEAN_BIT)
 
 
 def steps_to_bean(game: SnakesGame, cells: Tensor, most: int) -> Tensor:

@@ -40,15 +40,15 @@ def small() -> SnakesConfig:
         opponent="greedy",
         self_play=1,
         self_play_every=200,
-        total_timesteps=1_280_000,
-        checkpoint_every=256_000,
-        eval_every=128_000,
+        total_timesteps=640_000,
+        checkpoint_every=128_000,
+        eval_every=64_000,
         eval_episodes=100,
     )
 
 
 def base() -> SnakesConfig:
-    """Train on a GPU, in minutes, against the strongest scripted team and past selves."""
+    """Train on a GPU, in minutes, against the strongest scripted team and a past self."""
     return SnakesConfig(
         n_envs=4096,
         n_steps=200,
@@ -60,11 +60,11 @@ def base() -> SnakesConfig:
         lr_schedule="linear",
         epsilon_speed=0.9999999,
         opponent="greedy",
-        self_play=3,
-        self_play_every=5000,
-        total_timesteps=409_600_000,
-        checkpoint_every=81_920_000,
-        eval_every=20_480_000,
+        self_play=1,
+        self_play_every=2000,
+        total_timesteps=204_800_000,
+        checkpoint_every=102_400_000,
+        eval_every=10_240_000,
         eval_episodes=400,
     )
 
@@ -72,7 +72,8 @@ def base() -> SnakesConfig:
 def guide() -> SnakesConfig:
     """Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards."""
     return SnakesConfig(
-        algo="ddpg",
+        critic="vectors",
+        remember="vector",
         twin_critics=False,
         n_step=1,
         observation="guide30",
@@ -119,6 +120,13 @@ def fit(config: SnakesConfig, explicit: Collection[str]) -> tuple[SnakesConfig, 
 
         stored_weights(config)
     return config, []
+
+
+def narrator(config: SnakesConfig, world: Any) -> Any:
+    """Make what tells the progress of a run in the guide's words."""
+    from lockstep.workloads.snakes3v3.console import guide_lines
+
+    return lambda step, metrics: guide_lines(step // config.episode_length, metrics)
 
 
 def evaluate_baseline(name: str, config: SnakesConfig, world: Any, episodes: int, seed: int) -> Any:

@@ -1,0 +1,120 @@
+"""Acting: one cohort's environments and the memory that they fill. E: environments, A: numbers in an action."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from lockstep.algorithms.tdmpc2.pilot import Pilot
+from lockstep.core import random
+from lockstep.core.reporting.metrics import Stat, Stats
+from lockstep.core.stopwatch import Stopwatch
+from lockstep.parts.rollout import EpisodeLedger
+from lockstep.parts.sequence_replay import SequenceReplay
+from lockstep.parts.vector_env import ContinuousEnv
+
+MANY_TASKS = "task"
+"""The memory's column for the number of a step's task, where there are several."""
+
+
+class Collector:
+    """The environments of one cohort, which live on the host, and what is remembered of them on the device."""
+
+    def __init__(
+        self,
+        env: ContinuousEnv,
+        index: Tensor,
+        lanes: range,
+        memory: SequenceReplay,
+        pilot: Pilot,
+        *,
+        task: Tensor | None,
+        steps: int,
+        tag: str,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        """`index` (E,): the environments' numbers over the whole run. `task` (E,): on the host. `steps`: of a round."""
+        self.lanes, self.memory = lanes, memory
+        self._env, self._index, self._pilot, self._task = env, index, pilot, task
+        self._tag, self._seed, self._watch = tag, seed, watch
+        self._observation = env.reset()
+        pilot.see(self._observation, torch.ones(env.count, dtype=torch.bool))
+        self._wild: Tensor | None = None
+        self._ledger = EpisodeLedger(env.count, torch.device("cpu"))
+        self._reward = torch.zeros((steps, env.count))
+        self._ended = torch.zeros((steps, env.count), dtype=torch.bool)
+        self._info: dict[str, Tensor] = {}
+
+    def decide(self, number: int, wildly: bool) -> None:
+        """Begin to choose the actions of the step of this number: at random, or as the pilot does."""
+        with self._watch.part("acting"):
+            if wildly:
+                numbers = torch.arange(self._env.action_dim)
+                self._wild = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
+            else:
+                self._wild = None
+                self._pilot.decide(number)
+
+    def act(self, number: int) -> None:
+        """Do what was decided and remember what came of it."""
+        with self._watch.part("acting"):
+            action = self._pilot.action() if self._wild is None else self._wild
+        with self._watch.part("environment"):
+            transition = self._env.step(action)
+        with self._watch.part("acting"):
+            ended = transition.terminated | transition.truncated
+            following = transition.observation if transition.final_observation is None else transition.final_observation
+            task = {} if self._task is None else {MANY_TASKS: self._task}
+            self.memory.append(
+                number,
+                ended,
+                observation=self._observation,
+                following=following,
+                action=action,
+                reward=transition.reward,
+                terminated=transition.terminated,
+                **task,
+            )
+            self._note(number % len(self._reward), transition.reward, ended, transition.info)
+            self._observation = transition.observation
+            self._pilot.see(self._observation, ended)
+
+    def _note(self, time: int, reward: Tensor, ended: Tensor, info: Mapping[str, Tensor]) -> None:
+        self._reward[time], self._ended[time] = reward, ended
+        for name, row in info.items():
+            self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))[time] = row
+
+    def report(self) -> Stats:
+        """What there is to say about the episodes that ended in a round."""
+        episodes = self._ledger.close(self._reward, self._ended, self._info)
+        stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
+        return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
+
+    def state(self, written: int) -> dict[int, dict[str, Tensor]]:
+        """Each lane's environments, plans, unfinished episodes and memory."""
+        envs = {f"env.{name}": value for name, value in self._env.state().items()}
+        envs |= {"ledger.return": self._ledger.open_return, "ledger.length": self._ledger.open_length}
+        envs["plan"] = self._pilot.state()
+        memory = {f"memory.{name}": value for name, value in self.memory.state(written).items()}
+        width = self.memory.width
+        return {
+            lane: {name: value[number * width : (number + 1) * width] for name, value in envs.items()}
+            | {name: value[number] for name, value in memory.items()}
+            for number, lane in enumerate(self.lanes)
+        }
+
+    def load(self, lanes: Mapping[int, Mapping[str, Tensor]], written: int) -> None:
+        """Take up a state from `state`, saved in any division of the lanes."""
+
+        def part(kind: str, join: Callable[[list[Tensor]], Tensor]) -> dict[str, Tensor]:
+            names = [name for name in lanes[self.lanes[0]] if name.startswith(kind)]
+            return {name.removeprefix(kind): join([lanes[lane][name] for lane in self.lanes]) for name in names}
+
+        self._observation = self._env.load(part("env.", torch.cat))
+        self._pilot.load(self._observation, part("plan", torch.cat)[""])
+        ledger = part("ledger.", torch.cat)
+        self._ledger.open_return.copy_(ledger["return"])
+        self._ledger.open_length.copy_(ledger["length"])
+        self.memory.load(part("memory.", torch.stack))
+        self.memory.resume(written)

@@ -1,0 +1,90 @@
+"""How good a model is: whole episodes without the noise of training, shared out over lanes. E: environments."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+from lockstep.algorithms.tdmpc2.pilot import Change, Pilot
+from lockstep.algorithms.tdmpc2.planner import Planner
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Evaluation
+from lockstep.core.precision import Precision
+from lockstep.parts.evaluation import evaluate
+from lockstep.parts.vector_env import ContinuousEnv
+
+MakeEnv = Callable[[Tensor, int], ContinuousEnv]
+"""Environments with these numbers over the whole run (E,), on the host, and a seed."""
+
+
+class CountedEnv(ContinuousEnv, Protocol):
+    """Environments that tell where they are."""
+
+    @property
+    def index(self) -> Tensor:
+        """(E,) their numbers over the whole run."""
+
+    @property
+    def steps(self) -> Tensor:
+        """(E,) steps that each episode has so far."""
+
+
+class Evaluator:
+    """Plays episodes; pilots are kept for the next time that the same is asked for."""
+
+    def __init__(
+        self,
+        model: TDMPC2Model,
+        planner: Planner | None,
+        make_env: MakeEnv,
+        world: World,
+        precision: Precision,
+        recorded: Change,
+        name: str,
+    ) -> None:
+        """`planner`: None = the policy prior alone. `name`: the workload's."""
+        self._model, self._planner, self._make_env = model, planner, make_env
+        self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
+        self._pilots: dict[tuple[int, int, int, bool], Pilot] = {}
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Episodes 0..episodes-1, each in the environment of its number. Called by every rank."""
+
+        def make_env(index: Tensor) -> ContinuousEnv:
+            return self._make_env(index.cpu(), seed)
+
+        return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name)
+
+    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
+        """A policy for environments that come one after another, each of them played from its first step on.
+
+        It acts as an evaluation with this seed does, or with the noise of training.
+        """
+        clocks: list[tuple[ContinuousEnv, int]] = []
+
+        def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
+            clock = clocks[0][1] + 1 if clocks and clocks[0][0] is env else 0
+            clocks[:] = [(env, clock)]
+            pilot = self._pilot(env, seed, explore)
+            pilot.see(observation, env.steps == 0)
+            pilot.decide(clock)
+            return pilot.action()
+
+        return act
+
+    def _pilot(self, env: ContinuousEnv, seed: int, explores: bool) -> Pilot:
+        device = self._world.device
+        key = (int(env.index[0]), len(env.index), seed, explores)
+        if key not in self._pilots:
+            self._pilots[key] = Pilot(
+                self._model,
+                self._planner,
+                env.index.to(device),
+                env.task.to(device) if self._model.spaces.tasks > 1 else None,
+                seed,
+                self._precision,
+                explores=explores,
+                recorded=self._recorded,
+            )
+        return self._pilots[key]

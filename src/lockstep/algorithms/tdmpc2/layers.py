@@ -1,0 +1,106 @@
+"""The layers of TD-MPC2, alone and as an ensemble. N: members of an ensemble, D: features."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lockstep.parts.activation import mish
+
+_NORM_EPS = 1e-5
+
+
+def simplices(features: Tensor, size: int) -> Tensor:
+    """Every `size` features in a row as a distribution (SimNorm): they are positive and add up to one."""
+    return torch.softmax(features.unflatten(-1, (-1, size)), -1).flatten(-2)
+
+
+class NormedLinear(nn.Linear):
+    """A linear map, a layer norm, and Mish, or distributions of `simplex` features each."""
+
+    def __init__(self, inputs: int, outputs: int, simplex: int = 0) -> None:
+        super().__init__(inputs, outputs)
+        self.norm = nn.LayerNorm(outputs, _NORM_EPS)
+        self._simplex = simplex
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., D) -> (..., D')."""
+        features = self.norm(super().forward(features))
+        return simplices(features, self._simplex) if self._simplex else mish(features)
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, simplex: int = 0) -> nn.Sequential:
+    """Normed layers, and a plain linear one at the end, or one of distributions where `simplex` says how large."""
+    layers: list[nn.Module] = [NormedLinear(width, following) for width, following in pairwise((inputs, *hidden))]
+    last = hidden[-1]
+    layers.append(NormedLinear(last, outputs, simplex) if simplex else nn.Linear(last, outputs))
+    return nn.Sequential(*layers)
+
+
+class StackedLinear(nn.Module):
+    """N linear maps side by side, each with a layer norm where `normed`: weights with N first."""
+
+    def __init__(self, members: int, inputs: int, outputs: int, normed: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(members, outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(members, outputs))
+        self.norm = _StackedScale(members, outputs) if normed else None
+
+
+class _StackedScale(nn.Module):
+    """What a layer norm multiplies with and adds, for N members."""
+
+    def __init__(self, members: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(members, features))
+        self.bias = nn.Parameter(torch.zeros(members, features))
+
+
+Stack = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]
+"""Each layer's weight, bias, and scale and shift of its norm, for some members."""
+
+
+class Ensemble(nn.Sequential):
+    """N networks of the same shape, computed together by batched matrix products."""
+
+    def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+        widths = (inputs, *hidden, outputs)
+        layers = [StackedLinear(members, *pair, normed=True) for pair in pairwise(widths[:-1])]
+        super().__init__(*layers, StackedLinear(members, hidden[-1], outputs, normed=False))
+        self.members = members
+
+    def stack(self, members: Tensor | None = None) -> Stack:
+        """All weights, or those of the members whose numbers are given (M,), which may repeat."""
+
+        def chosen(weight: Tensor) -> Tensor:
+            return weight if members is None else weight.index_select(0, members)
+
+        stack: Stack = []
+        for layer in cast(Iterator[StackedLinear], iter(self)):
+            norm = layer.norm
+            scale, shift = (None, None) if norm is None else (chosen(norm.weight), chosen(norm.bias))
+            stack.append((chosen(layer.weight), chosen(layer.bias), scale, shift))
+        return stack
+
+    def forward(self, features: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Answers of all members, (B, D) -> (N, B, D'); `kept`: see `run`."""
+        return run(self.stack(), features, kept)
+
+
+def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
+    """Answers of some members, (B, D) -> (N, B, D').
+
+    `kept` (N, B, hidden) is what the first layer's outputs are multiplied with: dropout, drawn by the caller.
+    """
+    signal = features.expand(len(stack[0][0]), -1, -1)
+    for weight, bias, scale, shift in stack:
+        signal = torch.baddbmm(bias.unsqueeze(1), signal, weight.transpose(1, 2))
+        if kept is not None:
+            signal, kept = signal * kept, None
+        if scale is not None and shift is not None:
+            normed = F.layer_norm(signal, signal.shape[-1:], eps=_NORM_EPS)
+            signal = mish(normed * scale.unsqueeze(1) + shift.unsqueeze(1))
+    return signal

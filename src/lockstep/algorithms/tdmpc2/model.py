@@ -1,0 +1,216 @@
+"""The weights of TD-MPC2: a world model in a latent space, a policy prior, and the target of the values.
+
+T: time, B: samples, A: numbers in an action, Z: latent features, K: bins, N: value functions.
+"""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.algorithms.tdmpc2.discrete import Bins
+from lockstep.algorithms.tdmpc2.layers import Ensemble, StackedLinear, mlp
+from lockstep.core.random import derive_seed
+from lockstep.parts.copies import target_of
+
+_DEVIATION = 0.02
+_HALF_LOG_TAU = 0.9189385332046727  # half the logarithm of 2 pi
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What the tasks look like: one of them, or several that share a model."""
+
+    observation: int
+    """Numbers in an observation."""
+    actions: tuple[int, ...]
+    """Numbers in an action, of each task; shorter ones are filled up."""
+    episode_lengths: tuple[int, ...]
+    """Agent steps of an episode, of each task."""
+    terminates: bool = False
+    """Whether an episode can end by the rules."""
+
+    @property
+    def action(self) -> int:
+        """A: numbers in an action of any task."""
+        return max(self.actions)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.actions)
+
+    def masks(self) -> Tensor:
+        """(tasks, A) one where a task has such an action, else zero."""
+        return (torch.arange(self.action) < torch.tensor(self.actions).unsqueeze(1)).float()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the networks are."""
+
+    encoder: int
+    encoder_layers: int
+    hidden: int
+    latent: int
+    values: int
+    """N."""
+    task: int = 0
+    """Numbers in a task's embedding; 0 where there is one task."""
+    simplex: int = 8
+    log_std: tuple[float, float] = (-10.0, 2.0)
+    bins: Bins = field(default_factory=Bins)
+
+
+class WorldModel(nn.Module):
+    """Everything that learns from what happened: encoder, dynamics, reward, values, and when an episode ends.
+
+    Inputs are (..., features) with `task` (..., task) the tasks' embeddings, or None where there is one task.
+    """
+
+    def __init__(self, sizes: Sizes, spaces: Spaces) -> None:
+        super().__init__()
+        state = sizes.latent + sizes.task
+        hidden = [sizes.hidden] * 2
+        before = [sizes.encoder] * max(sizes.encoder_layers - 1, 1)
+        self.encoder = mlp(spaces.observation + sizes.task, before, sizes.latent, sizes.simplex)
+        self.dynamics = mlp(state + spaces.action, hidden, sizes.latent, sizes.simplex)
+        self.reward = mlp(state + spaces.action, hidden, sizes.bins.count)
+        self.termination = mlp(state, hidden, 1) if spaces.terminates else None
+        self.values = Ensemble(sizes.values, state + spaces.action, hidden, sizes.bins.count)
+        self.tasks = nn.Embedding(spaces.tasks, sizes.task) if sizes.task else None
+
+    def embed(self, task: Tensor | None) -> Tensor | None:
+        """What the networks are told of tasks by number: (...) -> (..., task)."""
+        return None if self.tasks is None or task is None else self.tasks(task)
+
+    def encode(self, observation: Tensor, task: Tensor | None) -> Tensor:
+        """An observation in the latent space: (..., Z)."""
+        return self.encoder(joined(observation, task))
+
+    def next(self, latent: Tensor, action: Tensor, task: Tensor | None) -> Tensor:
+        """Where an action leads to: (..., Z)."""
+        return self.dynamics(joined(latent, task, action))
+
+    def reward_logits(self, latent: Tensor, action: Tensor, task: Tensor | None) -> Tensor:
+        """What an action brings at once: (..., K)."""
+        return self.reward(joined(latent, task, action))
+
+    def termination_logit(self, latent: Tensor, task: Tensor | None) -> Tensor:
+        """Whether an episode has ended by getting here: (...)."""
+        assert self.termination is not None
+        return self.termination(joined(latent, task)).squeeze(-1)
+
+    @torch.no_grad()
+    def limit_embeddings(self) -> None:
+        """Shorten what the networks are told of a task to a length of one at most."""
+        if self.tasks is not None:
+            weight = self.tasks.weight
+            weight.mul_((1.0 / (weight.norm(dim=1, keepdim=True) + 1e-7)).clamp(max=1.0))
+
+
+def joined(*parts: Tensor | None) -> Tensor:
+    """Parts that are there, side by side, each as often as the longest: (..., sum of features)."""
+    there = [part for part in parts if part is not None]
+    if all(part.shape[:-1] == there[0].shape[:-1] for part in there):
+        return torch.cat(there, -1)
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in there))
+    return torch.cat([part.expand(*shape, -1) for part in there], -1)
+
+
+@dataclass
+class Choice:
+    """Actions of the policy prior."""
+
+    action: Tensor
+    """(..., A)"""
+    entropy: Tensor
+    """(...) minus the logarithm of the action's density."""
+    scaled_entropy: Tensor
+    """(...) the same before the action is squashed, times the numbers in an action: what learning is paid for."""
+
+
+class Policy(nn.Module):
+    """The policy prior: a normal distribution of actions, squashed to -1..1."""
+
+    def __init__(self, sizes: Sizes, spaces: Spaces) -> None:
+        super().__init__()
+        self.layers = mlp(sizes.latent + sizes.task, [sizes.hidden] * 2, 2 * spaces.action)
+        self._log_std = sizes.log_std
+
+    def distribution(self, latent: Tensor, task: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the deviation, before squashing: (..., A) each, zero where the mask is."""
+        mean, spread = self.layers(joined(latent, task)).float().chunk(2, -1)
+        low, high = self._log_std
+        log_std = low + 0.5 * (high - low) * (torch.tanh(spread) + 1.0)
+        return (mean, log_std) if mask is None else (mean * mask, log_std * mask)
+
+    def act(self, latent: Tensor, task: Tensor | None, mask: Tensor | None, noise: Tensor) -> Tensor:
+        """Actions drawn with standard normal noise: (..., A)."""
+        mean, log_std = self.distribution(latent, task, mask)
+        return torch.tanh(mean + _masked(noise, mask) * log_std.exp())
+
+    def choose(self, latent: Tensor, task: Tensor | None, mask: Tensor | None, noise: Tensor) -> Choice:
+        """The same, with what a loss needs to know about them."""
+        mean, log_std = self.distribution(latent, task, mask)
+        noise = _masked(noise, mask)
+        action = torch.tanh(mean + noise * log_std.exp())
+        density = (-0.5 * noise.square() - log_std - _HALF_LOG_TAU).sum(-1)
+        squashing = torch.log(torch.relu(1.0 - action.square()) + 1e-6).sum(-1)
+        size: Tensor | int = noise.shape[-1] if mask is None else mask.sum(-1)
+        return Choice(action, squashing - density, -density * size)
+
+
+def _masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    return values if mask is None else values * mask
+
+
+class TDMPC2Model(nn.Module):
+    """All weights of a run: what is trained, the target that follows the values, and the scale of the values."""
+
+    value_scale: Tensor
+    masks: Tensor | None
+
+    def __init__(self, sizes: Sizes, spaces: Spaces, seed: int) -> None:
+        super().__init__()
+        self.sizes, self.spaces = sizes, spaces
+        self.world = WorldModel(sizes, spaces)
+        self.policy = Policy(sizes, spaces)
+        _initialise(self, derive_seed(seed, "initial-weights"))
+        self.target = cast(Ensemble, target_of(self.world.values))
+        self.register_buffer("value_scale", torch.ones(()))
+        self.register_buffer("masks", spaces.masks() if sizes.task else None, persistent=False)
+
+    @property
+    def bins(self) -> Bins:
+        """How the networks write numbers."""
+        return self.sizes.bins
+
+    def mask_of(self, task: Tensor | None) -> Tensor | None:
+        """Which numbers of an action a task has: (..., A)."""
+        return None if self.masks is None or task is None else self.masks[task]
+
+    def trained_parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
+
+    def forward(self, observation: Tensor, task: Tensor | None = None) -> tuple[Tensor]:
+        """The policy prior's own action, without planning: (B, A)."""
+        embedded, mask = self.world.embed(task), self.mask_of(task)
+        mean, _ = self.policy.distribution(self.world.encode(observation, embedded), embedded, mask)
+        return (torch.tanh(mean),)
+
+
+def _initialise(model: TDMPC2Model, seed: int) -> None:
+    """Small weights from a truncated normal distribution, biases and what rewards and values answer at zero."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | StackedLinear):
+            nn.init.trunc_normal_(module.weight, std=_DEVIATION, generator=generator)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.uniform_(module.weight, -_DEVIATION, _DEVIATION, generator=generator)
+    for answers in (model.world.reward[-1], model.world.values[-1]):
+        assert isinstance(answers, nn.Linear | StackedLinear)
+        nn.init.zeros_(answers.weight)

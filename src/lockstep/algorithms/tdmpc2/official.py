@@ -1,0 +1,70 @@
+"""Checkpoints of the official tdmpc2 program, to begin a run with: their names for the weights, and ours."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lockstep.core.errors import UserError
+from lockstep.core.storage.torch_file import read_torch_file
+
+_ROOMS = {
+    "_encoder.state": "world.encoder",
+    "_dynamics": "world.dynamics",
+    "_reward": "world.reward",
+    "_termination": "world.termination",
+    "_Qs.params": "world.values",
+    "_target_Qs_params": "target",
+    "_target_Qs.params": "target",
+    "_pi": "policy.layers",
+}
+_DERIVED = re.compile(
+    r"_detach_Qs_params\..*|_detach_Qs\..*|_action_masks|log_std_(min|dif)|.*__batch_size|.*__device|.*\.module\..*"
+)
+"""What follows from the rest or from the configuration: the values once more, masks, bounds, bookkeeping."""
+_OLD_ORDER = ("weight", "bias", "ln.weight", "ln.bias")
+"""In checkpoints of before 2025 the weights of the values are numbered: four to a layer, in this order."""
+
+
+def read_official(path: Path) -> dict[str, Tensor]:
+    """The weights of an official checkpoint (.pt) by our names; nothing in the file is run. UserError for any other."""
+    try:
+        content = read_torch_file(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(
+            f"checkpoint {path}: {reason}; allowed are runs, .safetensors and tdmpc2's .pt files"
+        ) from error
+    weights = content.get("model", content) if isinstance(content, dict) else content
+    if not isinstance(weights, dict) or not _is_official(weights):
+        raise UserError(f"checkpoint {path}: holds no weights of a tdmpc2 world model")
+    return converted({name: value for name, value in weights.items() if isinstance(value, Tensor)})
+
+
+def _is_official(weights: dict[Any, Any]) -> bool:
+    return all(any(str(name).startswith(room) for name in weights) for room in ("_encoder.", "_dynamics.", "_pi."))
+
+
+def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """An official state dict by our names; what is only derived from the rest is left out."""
+    ours: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if _DERIVED.fullmatch(name):
+            continue
+        if name == "_task_emb.weight":
+            ours["world.tasks.weight"] = value
+            continue
+        room = next((room for room in _ROOMS if name.startswith(f"{room}.")), None)
+        if room is None:
+            raise UserError(f"tensor {name} of the checkpoint is none that a tdmpc2 world model on states has")
+        ours[f"{_ROOMS[room]}.{_inside(name.removeprefix(f'{room}.'))}"] = value
+    return ours
+
+
+def _inside(name: str) -> str:
+    """The name within a network: `1.ln.weight` is `1.norm.weight` here, and so is the old `6`."""
+    if name.isdigit():
+        name = f"{int(name) // 4}.{_OLD_ORDER[int(name) % 4]}"
+    return name.replace(".ln.", ".norm.")

@@ -1,0 +1,109 @@
+"""From a memory to batches: which sequences, and the random numbers that go with them, all by the update's number.
+
+L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: numbers in an action, N: value functions, F: features.
+"""
+
+import torch
+from torch import Tensor
+
+from lockstep.algorithms.tdmpc2 import chance
+from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
+from lockstep.algorithms.tdmpc2.losses import Batch
+from lockstep.algorithms.tdmpc2.model import Sizes, Spaces
+from lockstep.parts.replay import Column
+from lockstep.parts.sequence_replay import SequenceReplay
+
+
+def columns(spaces: Spaces) -> dict[str, Column]:
+    """What is remembered of a step."""
+    kept = {
+        "observation": Column((spaces.observation,)),
+        "following": Column((spaces.observation,)),
+        "action": Column((spaces.action,)),
+        "reward": Column(),
+        "terminated": Column((), torch.bool),
+    }
+    return kept | ({MANY_TASKS: Column((), torch.int64)} if spaces.tasks > 1 else {})
+
+
+class Sampler:
+    """Fills batches with what some lanes remember."""
+
+    def __init__(
+        self,
+        memory: SequenceReplay,
+        lanes: range,
+        samples: int,
+        sizes: Sizes,
+        spaces: Spaces,
+        dropout: float,
+        seed: int,
+    ) -> None:
+        """`samples`: of each lane."""
+        self._memory, self._samples = memory, samples
+        self._sizes, self._spaces, self._dropout, self._seed = sizes, spaces, dropout, seed
+        self._lane = torch.arange(lanes.start, lanes.stop, device=memory.device)
+
+    def empty(self, share: float, first: int) -> Batch:
+        """A batch to be filled; for `share` and `first` see there."""
+        horizon, count, device = self._memory.length, len(self._lane) * self._samples, self._memory.device
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        action, hidden, values = self._spaces.action, self._sizes.hidden, self._sizes.values
+        drops = self._dropout > 0
+        return Batch(
+            observation=zeros(horizon + 1, count, self._spaces.observation),
+            action=zeros(horizon, count, action),
+            reward=zeros(horizon, count),
+            terminated=zeros(horizon, count),
+            task=zeros(count, dtype=torch.int64) if self._spaces.tasks > 1 else None,
+            target_noise=zeros(horizon, count, action),
+            policy_noise=zeros(horizon + 1, count, action),
+            target_pair=zeros(2, dtype=torch.int64),
+            policy_pair=zeros(2, dtype=torch.int64),
+            values_kept=zeros(values, horizon * count, hidden) if drops else None,
+            policy_kept=zeros(2, (horizon + 1) * count, hidden) if drops else None,
+            latents=zeros(horizon + 1, count, self._sizes.latent),
+            share=share,
+            first=first,
+        )
+
+    def fill(self, batch: Batch, update: Tensor) -> None:
+        """Draw the batch of an update."""
+        memory, horizon = self._memory, self._memory.length
+        place = memory.draw_sequences(update, self._samples)
+        batch.observation[:horizon].copy_(memory.read_sequences("observation", place))
+        batch.observation[horizon].copy_(memory.read("following", place, later=horizon - 1))
+        for name in ("action", "reward", "terminated"):
+            getattr(batch, name).copy_(memory.read_sequences(name, place))
+        if batch.task is not None:
+            batch.task.copy_(memory.read(MANY_TASKS, place))
+        self._fill_noise(batch, update)
+        self._fill_dropout(batch, update)
+
+    def _fill_noise(self, batch: Batch, update: Tensor) -> None:
+        horizon, action = self._memory.length, self._spaces.action
+        count = (2 * horizon + 1) * self._samples * action
+        numbers = chance.normals(self._seed, "update", self._lane, update, count)
+        target, policy = self._by_sample(numbers, 2 * horizon + 1).split((horizon, horizon + 1))
+        batch.target_noise.copy_(target)
+        batch.policy_noise.copy_(policy)
+        batch.target_pair.copy_(chance.pair(self._seed, "target-judges", update, self._sizes.values))
+        batch.policy_pair.copy_(chance.pair(self._seed, "policy-judges", update, self._sizes.values))
+
+    def _fill_dropout(self, batch: Batch, update: Tensor) -> None:
+        if batch.values_kept is None or batch.policy_kept is None:
+            return
+        horizon, values, hidden = self._memory.length, self._sizes.values, self._sizes.hidden
+        parts = (values * horizon, 2 * (horizon + 1))
+        count = sum(parts) * self._samples * hidden
+        factors = chance.kept(self._seed, "dropout", self._lane, update, count, self._dropout)
+        of_values, of_policy = self._by_sample(factors, sum(parts)).split(parts)
+        batch.values_kept.copy_(of_values.unflatten(0, (values, horizon)).flatten(1, 2))
+        batch.policy_kept.copy_(of_policy.unflatten(0, (2, horizon + 1)).flatten(1, 2))
+
+    def _by_sample(self, numbers: Tensor, rows: int) -> Tensor:
+        """(L, rows x b x ...) drawn lane by lane -> (rows, L x b, ...)."""
+        return numbers.view(len(self._lane), rows, self._samples, -1).transpose(0, 1).flatten(1, 2)

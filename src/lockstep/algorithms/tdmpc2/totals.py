@@ -1,0 +1,61 @@
+"""What the updates of a round have to report, added up on the device until the round is over."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.core.distributed.replicas import Metrics
+
+
+class Totals:
+    """Sums over updates: each cohort's shares, what is the same on all ranks, and how often it was not finite."""
+
+    def __init__(self, cohorts: int, device: torch.device) -> None:
+        self._cohorts, self._device = cohorts, device
+        self._shared: tuple[str, ...] = ()
+        self._common: tuple[str, ...] = ()
+        self._sums: Tensor | None = None
+        self._counts = torch.zeros(2, device=device)
+        """Updates, and those of them that were finite."""
+
+    def add(self, cohorts: Sequence[Metrics], common: Metrics, finite: Tensor) -> None:
+        """Count one update; where it was not finite, its common numbers are left out."""
+        if self._sums is None:
+            self._shared, self._common = tuple(cohorts[0]), tuple(common)
+            self._sums = torch.zeros(self._cohorts + 1, max(len(cohorts[0]), len(common)), device=self._device)
+        for row, metrics in zip(self._sums, cohorts, strict=False):
+            row[: len(self._shared)] += torch.stack([metrics[name].float() for name in self._shared])
+        numbers = torch.stack([common[name].float() for name in self._common])
+        self._sums[-1, : len(self._common)] += torch.where(finite, numbers, 0.0)
+        self._counts += torch.stack((torch.ones_like(finite), finite)).float()
+
+    def clear(self) -> None:
+        """Begin a round."""
+        self._counts.zero_()
+        if self._sums is not None:
+            self._sums.zero_()
+
+    def read(self) -> "Told":
+        """What the round had to report; waits for the device."""
+        updates, finite = self._counts.tolist()
+        if self._sums is None or not updates:
+            return Told(0, 0, [{} for _ in range(self._cohorts)], {})
+        *rows, last = self._sums.tolist()
+        shares = [_by_name(self._shared, row, updates) for row in rows]
+        return Told(int(updates), int(updates - finite), shares, _by_name(self._common, last, finite))
+
+
+class Told:
+    """A round's report."""
+
+    def __init__(self, updates: int, skipped: int, shares: list[dict[str, float]], common: Mapping[str, float]) -> None:
+        self.updates, self.skipped = updates, skipped
+        self.shares = shares
+        """Each cohort's share of every metric's mean."""
+        self.common = common
+        """Means of what is the same on all ranks."""
+
+
+def _by_name(names: Sequence[str], row: Sequence[float], count: float) -> dict[str, float]:
+    return {name: value / count for name, value in zip(names, row, strict=False)} if count else {}

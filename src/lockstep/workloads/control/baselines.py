@@ -1,0 +1,37 @@
+"""Policies without a network, to compare with and to record."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lockstep.core import random
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Evaluation
+from lockstep.parts.evaluation import evaluate
+from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env
+
+Act = Callable[[Tensor, ControlEnv], Tensor]
+"""Observations (E, O) and their environments to actions (E, A)."""
+
+
+def random_action(_: Tensor, env: ControlEnv) -> Tensor:
+    """Anything from -1 to 1, drawn by the environment's number, its episode and the step."""
+    episode, columns = env.episode * (1 << 16) + env.steps, torch.arange(env.action_dim)
+    drawn = random.uniform(env.seed, "random action", env.index[:, None], episode[:, None], columns)
+    return (2 * drawn - 1).to(env.device)
+
+
+def no_action(_: Tensor, env: ControlEnv) -> Tensor:
+    """The middle of every action's range."""
+    return torch.zeros((env.count, env.action_dim), device=env.device)
+
+
+BASELINES: dict[str, Act] = {"random": random_action, "zero": no_action}
+
+
+def evaluate_baseline(name: str, config: TaskChoice, world: World, episodes: int, seed: int) -> Evaluation:
+    """How good a policy without a network is. Called by every rank."""
+    host = torch.device("cpu")
+    act = BASELINES[name]
+    return evaluate(world, lambda index: make_env(config, index, seed, host), act, episodes, seed, tag="control")

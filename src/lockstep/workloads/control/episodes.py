@@ -1,0 +1,201 @@
+"""Episodes on disk: a directory of safetensors files, each with some whole episodes behind one another.
+
+A file has `obs` (rows, O), `action` (rows, A), `reward` (rows,), `terminated` (rows,), and for each episode `task` and
+`length`. An episode of T steps has T + 1 rows: the first holds what was seen at its start (its action and reward mean
+nothing), every other one an action and what came of it. The header names the tasks that the numbers in `task` mean.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lockstep.core.errors import UserError
+from lockstep.core.storage.disk import write_atomically
+from lockstep.workloads.control.names import TaskFacts
+
+FORMAT = "lockstep-episodes-1"
+_ROWS = 250_000
+"""Rows of a file, about: some tens of megabytes."""
+_COLUMNS = {"obs": "F32", "action": "F32", "reward": "F32", "terminated": "BOOL", "task": "I64", "length": "I64"}
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T steps: observation (T + 1, O), action (T, A), reward (T,), terminated (T,)."""
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    task: int
+    """Its number among the tasks of whoever reads or writes it."""
+
+
+class EpisodeWriter:
+    """Fills a directory, file by file; what is there already stays."""
+
+    def __init__(self, folder: Path, tasks: tuple[str, ...]) -> None:
+        self._folder, self._tasks = folder, tasks
+        self._waiting: list[Episode] = []
+        self._rows = 0
+        self.count = 0
+        """Episodes that were written."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder}: no directory can be made there ({error.strerror or error})") from error
+
+    def add(self, episode: Episode) -> None:
+        """Write an episode, with others or at once."""
+        self._waiting.append(episode)
+        self._rows += len(episode.observation)
+        if self._rows >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        if not self._waiting:
+            return
+        tensors = _together(self._waiting)
+        about = {"format": FORMAT, "tasks": json.dumps(self._tasks)}
+        path = self._folder / _free_name(self._folder)
+        try:
+            write_atomically(path, safetensors.torch.save(tensors, about))
+        except OSError as error:
+            raise UserError(f"{path}: not written ({error.strerror or error})") from error
+        self.count += len(self._waiting)
+        self._waiting.clear()
+        self._rows = 0
+
+
+def _together(episodes: list[Episode]) -> dict[str, Tensor]:
+    def behind_start(parts: list[Tensor]) -> Tensor:
+        return torch.cat([torch.cat((torch.zeros_like(part[:1]), part)) for part in parts])
+
+    return {
+        "obs": torch.cat([episode.observation for episode in episodes]),
+        "action": behind_start([episode.action for episode in episodes]),
+        "reward": behind_start([episode.reward for episode in episodes]),
+        "terminated": behind_start([episode.terminated for episode in episodes]),
+        "task": torch.tensor([episode.task for episode in episodes]),
+        "length": torch.tensor([len(episode.action) for episode in episodes]),
+    }
+
+
+def _free_name(folder: Path) -> str:
+    numbers = [int(path.stem.rpartition("-")[2]) for path in folder.glob("episodes-[0-9]*.safetensors")]
+    return f"episodes-{max(numbers, default=-1) + 1:05}.safetensors"
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    task: tuple[int, ...]
+    """Of each episode, among the tasks of the reader."""
+    start: tuple[int, ...]
+    """Rows at which the episodes begin, and where the last one ends."""
+
+
+class EpisodeFiles:
+    """A directory of episodes, read for a run about some tasks. Opening it looks at headers only."""
+
+    def __init__(self, folder: Path, facts: TaskFacts) -> None:
+        """UserError, in one line, where there is nothing to read or where it does not belong to these tasks."""
+        self._facts = facts
+        self._number = {task: number for number, task in enumerate(facts.tasks)}
+        paths = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+        if not paths:
+            raise UserError(
+                f"{folder}: no episode files (*.safetensors) there; `lockstep record` writes them, from a run or from "
+                "the public chunks (.pt)"
+            )
+        self._files = [self._opened(path) for path in paths]
+        self._where = [(file, i) for file in self._files for i in range(len(file.task))]
+
+    @property
+    def count(self) -> int:
+        """Episodes."""
+        return len(self._where)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all episodes together."""
+        return sum(file.start[-1] - len(file.task) for file in self._files)
+
+    def lengths(self) -> list[int]:
+        """Steps of each episode."""
+        return [file.start[i + 1] - file.start[i] - 1 for file, i in self._where]
+
+    def tasks(self) -> list[int]:
+        """The number of each episode's task."""
+        return [file.task[i] for file, i in self._where]
+
+    def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
+        """The episodes with these numbers, in any order; filled up with zeros to the size of the largest task's."""
+        columns: Mapping[str, Tensor] = {}
+        loaded: Path | None = None
+        for number in numbers:
+            file, i = self._where[number]
+            if file.path != loaded:
+                loaded, columns = file.path, safetensors.torch.load_file(file.path)
+            yield self._episode(file, i, columns)
+
+    def _episode(self, file: _File, i: int, columns: Mapping[str, Tensor]) -> Episode:
+        rows = slice(file.start[i], file.start[i + 1])
+        episode = Episode(
+            observation=_wide(columns["obs"][rows], self._facts.obs_dim),
+            action=_wide(columns["action"][rows][1:], self._facts.action_dim),
+            reward=columns["reward"][rows][1:],
+            terminated=columns["terminated"][rows][1:],
+            task=file.task[i],
+        )
+        for part in (episode.observation, episode.action, episode.reward):
+            if not bool(torch.isfinite(part).all()):
+                raise UserError(f"{file.path}: episode {i} has numbers that are not finite; leave this file out")
+        return episode
+
+    def _opened(self, path: Path) -> _File:
+        try:
+            with safe_open(path, "pt") as file:
+                about, parts = file.metadata() or {}, {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                if about.get("format") != FORMAT or {n: part.get_dtype() for n, part in parts.items()} != _COLUMNS:
+                    raise UserError(f"{path}: not a file of episodes that `lockstep record` wrote")
+                shapes = {name: part.get_shape() for name, part in parts.items()}
+                lengths, numbers = file.get_tensor("length"), file.get_tensor("task")
+            tasks = json.loads(about["tasks"])
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise UserError(f"{path}: damaged ({error})") from error
+        start = torch.cat((torch.zeros(1, dtype=torch.int64), (lengths + 1).cumsum(0))).tolist()
+        if not all(shapes[name][0] == start[-1] for name in ("obs", "action", "reward", "terminated")):
+            raise UserError(f"{path}: damaged (its episodes have {start[-1]} rows, its numbers have others)")
+        return _File(path, tuple(self._belonging(path, tasks, numbers.tolist(), shapes)), tuple(start))
+
+    def _belonging(
+        self, path: Path, tasks: list[str], numbers: list[int], shapes: Mapping[str, list[int]]
+    ) -> Iterator[int]:
+        """Each episode's task as a number of this run; UserError where the run has no such task, or another size."""
+        for number in numbers:
+            if not 0 <= number < len(tasks) or tasks[number] not in self._number:
+                name = tasks[number] if 0 <= number < len(tasks) else f"number {number}"
+                own = self._facts.tasks
+                what = own[0] if len(own) == 1 else f"{len(own)} others"
+                raise UserError(f"{path}: holds episodes of task {name}, and this run is about {what}; use data of one")
+            found, (seen, done) = self._number[tasks[number]], (shapes["obs"][1], shapes["action"][1])
+            facts = self._facts
+            fits = (facts.obs_dims[found], facts.action_dims[found]), (facts.obs_dim, facts.action_dim)
+            if (seen, done) not in fits:
+                raise UserError(
+                    f"{path}: its episodes of {tasks[number]} have observations of {seen} and actions of {done} "
+                    f"numbers, not {fits[0][0]} and {fits[0][1]}"
+                )
+            yield found
+
+
+def _wide(rows: Tensor, width: int) -> Tensor:
+    return torch.nn.functional.pad(rows, (0, width - rows.shape[1]))

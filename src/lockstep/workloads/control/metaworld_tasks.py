@@ -1,0 +1,64 @@
+"""Meta-World's fifty tasks as simulations, where that package is installed. Needs no torch."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.core.errors import UserError
+from lockstep.workloads.control.names import METAWORLD_FACTS, METAWORLD_PREFIX
+from lockstep.workloads.control.simulation import Floats, Outcome, Replayed
+
+_ACTION_REPEAT = 2
+
+
+class MetaWorldSimulation(Replayed):
+    """One task with a goal that is seen and is drawn anew for every episode."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self._env = _make(task)
+        self._env._freeze_rand_vec = False
+        self._env.seeded_rand_vec = True
+
+    def _begin(self, seed: int) -> Floats:
+        self._env.seed(seed)
+        observation = np.asarray(self._env.reset()[0], np.float32)
+        # The first step after a reset settles the gripper; it belongs to no episode.
+        self._env.step(np.zeros(self._action_dim(), np.float32))
+        return observation
+
+    def _act(self, action: Floats) -> Outcome:
+        reward, success = 0.0, 0.0
+        for _ in range(_ACTION_REPEAT):
+            observation, earned, _, _, info = self._env.step(action.copy())
+            reward += float(earned)
+            success = float(info["success"])
+        return Outcome(np.asarray(observation, np.float32), reward, False, False, success)
+
+    def _action_dim(self) -> int:
+        return METAWORLD_FACTS[1]
+
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """A picture from the corner of the table."""
+        import mujoco
+
+        renderer = mujoco.Renderer(self._env.model, height, width)
+        try:
+            renderer.update_scene(self._env.data, camera="corner2")
+            return renderer.render()
+        finally:
+            renderer.close()
+
+
+def _make(task: str) -> Any:
+    import mujoco
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE as TASKS
+
+    try:
+        return TASKS[f"{task.removeprefix(METAWORLD_PREFIX)}-v3-goal-observable"](seed=0)
+    except ValueError as error:
+        raise UserError(
+            f"task {task}: this Meta-World does not run with mujoco {mujoco.__version__} ({error}); "
+            "install the version that it asks for"
+        ) from error

@@ -1,0 +1,167 @@
+"""The names of the tasks and their sizes. Nothing here needs torch or a simulator."""
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from lockstep.core.config.fields import nearest
+from lockstep.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What a model must know about a task, or, where there are several, about the largest of them."""
+
+    tasks: tuple[str, ...]
+    """Their names, in the order of their numbers; one where a run is about a single task."""
+    obs_dims: tuple[int, ...]
+    action_dims: tuple[int, ...]
+    episode_lengths: tuple[int, ...]
+    """Agent steps after which an episode is cut."""
+    episodic: bool = False
+    """Whether an episode can end by the rules, before it is cut."""
+
+    @property
+    def obs_dim(self) -> int:
+        """Numbers in an observation; shorter ones are filled up with zeros."""
+        return max(self.obs_dims)
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers in an action; tasks with fewer ignore the others."""
+        return max(self.action_dims)
+
+    @property
+    def episode_length(self) -> int:
+        """Agent steps of the longest episode."""
+        return max(self.episode_lengths)
+
+    @property
+    def multitask(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.tasks) > 1
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether an episode has more to tell than its return: that it succeeded, or which task it was of."""
+        return self.multitask or self.tasks[0] in MT50 or self.tasks[0] in GYMNASIUM_GOALS
+
+
+SUITE_LENGTH = 500
+"""Agent steps of an episode of DeepMind Control: 1000 control steps, two for each action."""
+STANDARD = {
+    "acrobot-swingup": (6, 1),
+    "cartpole-balance": (5, 1),
+    "cartpole-balance-sparse": (5, 1),
+    "cartpole-swingup": (5, 1),
+    "cartpole-swingup-sparse": (5, 1),
+    "cheetah-run": (17, 6),
+    "cup-catch": (8, 2),
+    "dog-run": (223, 38),
+    "dog-stand": (223, 38),
+    "dog-trot": (223, 38),
+    "dog-walk": (223, 38),
+    "finger-spin": (9, 2),
+    "finger-turn-easy": (12, 2),
+    "finger-turn-hard": (12, 2),
+    "fish-swim": (24, 5),
+    "hopper-hop": (15, 4),
+    "hopper-stand": (15, 4),
+    "humanoid-run": (67, 21),
+    "humanoid-stand": (67, 21),
+    "humanoid-walk": (67, 21),
+    "pendulum-swingup": (3, 1),
+    "quadruped-run": (78, 12),
+    "quadruped-walk": (78, 12),
+    "reacher-easy": (6, 2),
+    "reacher-hard": (6, 2),
+    "walker-run": (24, 6),
+    "walker-stand": (24, 6),
+    "walker-walk": (24, 6),
+}
+"""Tasks of DeepMind Control: (numbers in an observation, numbers in an action)."""
+CUSTOM = {
+    "walker-walk-backwards": (24, 6),
+    "walker-run-backwards": (24, 6),
+    "cheetah-run-backwards": (17, 6),
+    "cheetah-run-front": (17, 6),
+    "cheetah-run-back": (17, 6),
+    "cheetah-jump": (17, 6),
+    "hopper-hop-backwards": (15, 4),
+    "reacher-three-easy": (8, 3),
+    "reacher-three-hard": (8, 3),
+    "cup-spin": (8, 2),
+    "pendulum-spin": (3, 1),
+}
+"""Further tasks on the same bodies."""
+SUITE = STANDARD | CUSTOM
+
+GYMNASIUM = {
+    "mujoco-walker": "Walker2d-v5",
+    "mujoco-halfcheetah": "HalfCheetah-v5",
+    "bipedal-walker": "BipedalWalker-v3",
+    "lunarlander-continuous": "LunarLander-v3",
+}
+"""Short names of Gymnasium's environments; any other goes by its id, as Pendulum-v1."""
+GYMNASIUM_GOALS = {"lunarlander-continuous": 200.0}
+"""Returns from which on an episode counts as a success, where they are agreed upon."""
+_GYMNASIUM_ID = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
+
+METAWORLD_PREFIX = "mw-"
+METAWORLD_FACTS = (39, 4, 100)
+"""Numbers in an observation and in an action, and agent steps of an episode, of every Meta-World task."""
+
+MT30 = (
+    *("walker-stand", "walker-walk", "walker-run", "cheetah-run", "reacher-easy", "reacher-hard", "acrobot-swingup"),
+    *("pendulum-swingup", "cartpole-balance", "cartpole-balance-sparse", "cartpole-swingup"),
+    *("cartpole-swingup-sparse", "cup-catch", "finger-spin", "finger-turn-easy", "finger-turn-hard", "fish-swim"),
+    *("hopper-stand", "hopper-hop", *CUSTOM),
+)
+"""The order is that of the public data, in which a task is a number."""
+MT50 = tuple(
+    METAWORLD_PREFIX + name
+    for name in (
+        *("assembly", "basketball", "button-press-topdown", "button-press-topdown-wall", "button-press"),
+        *("button-press-wall", "coffee-button", "coffee-pull", "coffee-push", "dial-turn", "disassemble", "door-open"),
+        *("door-close", "drawer-close", "drawer-open", "faucet-open", "faucet-close", "hammer", "handle-press-side"),
+        *("handle-press", "handle-pull-side", "handle-pull", "lever-pull", "peg-insert-side", "peg-unplug-side"),
+        *("pick-out-of-hole", "pick-place", "pick-place-wall", "plate-slide", "plate-slide-side"),
+        *("plate-slide-back", "plate-slide-back-side", "push-back", "push", "push-wall", "reach", "reach-wall"),
+        *("shelf-place", "soccer", "stick-push", "stick-pull", "sweep-into", "sweep", "window-open", "window-close"),
+        *("bin-picking", "box-close", "door-lock", "door-unlock", "hand-insert"),
+    )
+)
+TASK_SETS = {"mt30": MT30, "mt80": MT30 + MT50}
+
+
+def tasks_of(name: str) -> tuple[str, ...]:
+    """The tasks that a name stands for, one unless it is a task set; UserError where there is no such task."""
+    if name in TASK_SETS:
+        return TASK_SETS[name]
+    if name in SUITE or name in GYMNASIUM or name in MT50 or _GYMNASIUM_ID.fullmatch(name):
+        return (name,)
+    raise UserError(f"task {name[:64]!r}: unknown; {_hint(name)}`lockstep train control --help` tells what there is")
+
+
+def _hint(name: str) -> str:
+    """Up to three names that the user may have meant."""
+    known = [*SUITE, *TASK_SETS, *GYMNASIUM, *MT50]
+    spelled = name[:64].lower().replace("_", "-")
+    near = [task for task in known if task == spelled or (len(spelled) > 2 and task.startswith(spelled))]
+    while len(near) < 3 and (another := nearest(spelled, [task for task in known if task not in near])):
+        near.append(another)
+    return f"the nearest are {', '.join(near[:3])}; " if near else ""
+
+
+def check_installed(name: str) -> None:
+    """UserError where a task needs a package that is not there. Imports none of them."""
+    for task in tasks_of(name):
+        if task in SUITE and find_spec("dm_control") is None:
+            raise UserError(f"task {name}: needs dm_control; pip install 'lockstep[control]'")
+        if task in MT50 and find_spec("metaworld") is None:
+            raise UserError(f"task {name}: {task} needs the package metaworld; pip install metaworld, or use task mt30")
+
+
+def gymnasium_id(task: str) -> str:
+    """What Gymnasium calls a task; empty where it is none of Gymnasium's."""
+    return GYMNASIUM.get(task, "" if task in SUITE or task in MT50 else task)

@@ -1,0 +1,35 @@
+"""What an evaluation says about each task. Nothing here needs torch."""
+
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+
+def per_task(tasks: Sequence[str], results: dict[str, Any]) -> dict[str, Any]:
+    """Additions to an evaluation's results: `tasks`, and the normalised score where there are several.
+
+    A task of DeepMind Control scores a tenth of its return, one of Meta-World the share of its successes in percent;
+    the normalised score is the mean over tasks, whatever the number of episodes that each of them had.
+    """
+    if "episode_control_success" not in results:
+        return {}
+    numbers = results.get("episode_control_task") or [0.0] * len(results["episode_returns"])
+    found = {}
+    for number in sorted({int(number) for number in numbers}):
+        chosen = [i for i, other in enumerate(numbers) if other == number]
+        found[tasks[number]] = _described(results, chosen)
+    if len(tasks) == 1:
+        return {"tasks": found}
+    return {"tasks": found, "normalised_score": fmean(task["score"] for task in found.values())}
+
+
+def _described(results: dict[str, Any], chosen: list[int]) -> dict[str, float]:
+    def column(name: str) -> list[float]:
+        return [results[name][i] for i in chosen]
+
+    returns = column("episode_returns")
+    row = {"episodes": len(chosen), "return": fmean(returns), "deviation": pstdev(returns)}
+    row["success"] = fmean(column("episode_control_success"))
+    if "episode_control_score" in results:
+        row["score"] = fmean(column("episode_control_score"))
+    return row

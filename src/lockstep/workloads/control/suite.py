@@ -1,0 +1,106 @@
+"""DeepMind Control's tasks as simulations: action repeat, and a state that is restored to the last bit. No torch."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.workloads.control.simulation import Floats, Outcome, State
+
+# Without this, importing dm_control looks for a screen; who wants pictures asks for them before (see rendering.py).
+os.environ.setdefault("MUJOCO_GL", "disabled")
+
+ACTION_REPEAT = 2
+_DOMAINS = {"cup": "ball_in_cup"}
+_SIDE_CAMERA = {"quadruped": 2}
+
+
+class SuiteSimulation:
+    """One task of DeepMind Control."""
+
+    def __init__(self, task: str) -> None:
+        self._env = load(task)
+        self._physics, self._task = self._env.physics, self._env.task
+        spec = self._env.action_spec()
+        self._lowest, self._scale = spec.minimum, (spec.maximum - spec.minimum) / 2.0
+        self._camera = _SIDE_CAMERA.get(task.partition("-")[0], 0)
+        self._observation = np.zeros(0, np.float32)
+
+    def reset(self, seed: int) -> Floats:
+        """Begin an episode."""
+        self._task._random = np.random.RandomState(seed)
+        self._env.reset()
+        return self._observe()
+
+    def step(self, action: Floats) -> Outcome:
+        """Act for two control steps; the rewards add up."""
+        from dm_control.rl.control import PhysicsError
+
+        control = self._lowest + self._scale * (action.astype(np.float64) + 1.0)
+        reward = 0.0
+        try:
+            for _ in range(ACTION_REPEAT):
+                self._task.before_step(control, self._physics)
+                self._physics.step(self._env._n_sub_steps)
+                self._task.after_step(self._physics)
+                reward += float(self._task.get_reward(self._physics))
+        except PhysicsError:
+            return Outcome(self._observation, 0.0, terminated=False, truncated=True, success=0.0)
+        return Outcome(self._observe(), reward, terminated=False, truncated=False, success=0.0)
+
+    def save(self) -> State:
+        """All that MuJoCo integrates, what the solver starts from included."""
+        return self._physics.get_state(_integration_state())
+
+    def restore(self, seed: int, state: State) -> None:
+        """Begin the episode again, which places targets, and put the body where it was."""
+        import mujoco
+
+        self.reset(seed)
+        self._physics.set_state(state, _integration_state())
+        # What follows from positions and velocities; the next step takes it up as if it had never stopped.
+        mujoco.mj_step1(self._physics.model.ptr, self._physics.data.ptr)
+
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """A picture from the task's own camera."""
+        return self._physics.render(height, width, self._camera)
+
+    def _observe(self) -> Floats:
+        parts = self._task.get_observation(self._physics).values()
+        self._observation = np.concatenate([np.ravel(part) for part in parts], dtype=np.float32)
+        return self._observation
+
+
+def load(task: str) -> Any:
+    """The dm_control environment of a task."""
+    from dm_control import suite
+
+    from lockstep.workloads.control.custom_tasks import MAKERS
+
+    domain, _, rest = task.partition("-")
+    with _unremarked():
+        if task in MAKERS:
+            return MAKERS[task]()
+        return suite.load(_DOMAINS.get(domain, domain), rest.replace("-", "_"))
+
+
+@contextmanager
+def _unremarked() -> Iterator[None]:
+    """MuJoCo has remarks on the suite's own models, which are of no use to who wants to train on them."""
+    from absl import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _integration_state() -> int:
+    import mujoco
+
+    return mujoco.mjtState.mjSTATE_INTEGRATION.value

@@ -1,0 +1,83 @@
+"""Cells of many boards as bits, a word for each row, which takes a fraction of the memory traffic of a byte a cell.
+
+E: boards, H: rows, W: columns, C: cells, K: chunks of a row, N: chunks in all.
+"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from lockstep.workloads.snakes3v3.rules import GameRules
+
+_CHUNK = 10
+"""Bits that a table is looked up with: small enough for a GPU's nearest memory."""
+
+
+class RowBits:
+    """The operations on rows (E, H) int64 of one kind of board: bit c of row r is the cell r * W + c."""
+
+    def __init__(self, rules: GameRules, device: torch.device) -> None:
+        self._width, self._cells = rules.width, rules.cells
+        self._row = torch.arange(rules.height, device=device)
+        self._column_bit = 1 << torch.arange(rules.width, device=device)
+        self._all = (1 << rules.width) - 1
+        self._shift = torch.arange(0, rules.width, _CHUNK, device=device)
+        self._chunk_start = (self._row[:, None] * rules.width + self._shift).flatten()
+        self._population, self._select = _tables(device)
+
+    def where_empty(self, grid: Tensor) -> Tensor:
+        """(E, H) the cells of the grids (E, S) that hold nothing."""
+        empty = grid[:, : self._cells].view(len(grid), -1, self._width) == 0
+        return (empty * self._column_bit).sum(2)
+
+    def without(self, rows: Tensor, cells: Tensor) -> Tensor:
+        """The rows less those cells (E, n), which differ from each other or are nowhere."""
+        bit = 1 << cells % self._width
+        taken = ((cells // self._width)[:, :, None] == self._row) * bit[:, :, None]
+        return rows & ~taken.sum(1)
+
+    def sideways(self, rows: Tensor, steps: int) -> Tensor:
+        """Each cell takes what the one `steps` to its right has, round the torus."""
+        return (rows >> steps | rows << self._width - steps) & self._all
+
+    def first_with_room(self, free: Tensor) -> Tensor:
+        """(E,) the first free cell of each board, row by row, connected to two others at least; C where none is."""
+        above, below = free.roll(1, 1), free.roll(-1, 1)
+        left, right = self.sideways(free, self._width - 1), self.sideways(free, 1)
+        two_beside = above & below | left & right | (above | below) & (left | right)
+        middle = free & two_beside
+        beside = self.sideways(middle, 1) | self.sideways(middle, self._width - 1)
+        room = free & (middle | middle.roll(1, 1) | middle.roll(-1, 1) | beside)
+        # A power of two is exact as a float, and its exponent says which.
+        column = ((room & -room).to(torch.float32).view(torch.int32) >> 23) - 127
+        return torch.where(room != 0, self._row * self._width + column, self._cells).amin(1)
+
+    def chunks(self, rows: Tensor) -> Tensor:
+        """(E, H * K) the rows cut into words of few bits, in the order of the cells."""
+        return (rows[:, :, None] >> self._shift & (1 << _CHUNK) - 1).flatten(1)
+
+    def counted(self, chunks: Tensor) -> Tensor:
+        """(E, N) how many bits are set in each chunk and those before it."""
+        return self._population.take(chunks).cumsum(1)
+
+    def nth(self, chunks: Tensor, counted: Tensor, number: Tensor) -> Tensor:
+        """(E, 1) the cell of the set bit with that number (E, 1), from 0; any cell where there are not that many.
+
+        Chunks of a second set of rows may follow the first: its cells are counted on from C.
+        """
+        place = (counted <= number).sum(1, keepdim=True).clamp(max=chunks.shape[1] - 1)
+        word = chunks.gather(1, place)
+        rank = number - counted.gather(1, place) + self._population.take(word)
+        bit = self._select.take((word * _CHUNK + rank).clamp(min=0, max=len(self._select) - 1))
+        per_board = len(self._chunk_start)
+        return place // per_board * self._cells + self._chunk_start.take(place % per_board) + bit
+
+
+@cache
+def _tables(device: torch.device) -> tuple[Tensor, Tensor]:
+    """How many bits each chunk has, and at chunk * _CHUNK + n where its bit n from the right is, of those set."""
+    ones = [[bit for bit in range(_CHUNK) if chunk >> bit & 1] for chunk in range(1 << _CHUNK)]
+    population = torch.tensor([len(found) for found in ones])
+    select = torch.tensor([found + [0] * (_CHUNK - len(found)) for found in ones]).flatten()
+    return population.to(device), select.to(device)

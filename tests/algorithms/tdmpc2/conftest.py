@@ -1,0 +1,116 @@
+"""A task small enough to reason about: a point that is paid for being near the origin, pushed by its action."""
+
+import pytest
+import torch
+
+from lockstep.algorithms.tdmpc2.config import TDMPC2Config
+from lockstep.algorithms.tdmpc2.learner import TDMPC2Learner
+from lockstep.algorithms.tdmpc2.model import Spaces
+from lockstep.core import random
+from lockstep.core.distributed.world import World
+from lockstep.parts.vector_env import Transition
+
+LENGTH = 20
+
+
+class Point:
+    """Points in the plane; with `ends`, an episode is over by the rules where a point is far from the origin."""
+
+    def __init__(self, index, seed, ends=False, tasks=1):
+        self.index, self.seed, self.ends = index, seed, ends
+        self.count, self.observation_shape, self.action_dim = len(index), (4,), 2
+        self.task = index % tasks
+        self.place, self.speed = torch.zeros(len(index), 2), torch.zeros(len(index), 2)
+        self.age = torch.zeros(len(index), dtype=torch.int64)
+        self.episode = torch.zeros(len(index), dtype=torch.int64)
+        self.actions = []
+
+    @property
+    def steps(self):
+        return self.age
+
+    def begin(self, where):
+        uniform = random.uniform(self.seed, "start", self.index[:, None], self.episode[:, None], torch.arange(2))
+        self.place = torch.where(where[:, None], 2 * uniform - 1, self.place)
+        self.speed = torch.where(where[:, None], 0.0, self.speed)
+        self.age = torch.where(where, 0, self.age)
+        self.episode = self.episode + where
+
+    def observe(self):
+        return torch.cat((self.place, self.speed), 1)
+
+    def reset(self):
+        self.begin(torch.ones(self.count, dtype=torch.bool))
+        return self.observe()
+
+    def step(self, action):
+        assert action.shape == (self.count, 2) and action.device.type == "cpu" and bool((action.abs() <= 1).all())
+        self.actions.append(action.clone())
+        # The second task is the first with its action turned round.
+        push = torch.where(self.task[:, None] == 1, -action, action)
+        self.speed = 0.8 * self.speed + 0.2 * push
+        self.place = self.place + self.speed
+        self.age = self.age + 1
+        reward = torch.exp(-self.place.square().sum(1))
+        terminated = (self.place.abs() > 2).any(1) & self.ends
+        truncated = (self.age >= LENGTH) & ~terminated
+        final, info = self.observe(), {"age": self.age.float()}
+        self.begin(terminated | truncated)
+        return Transition(self.observe(), reward, terminated, truncated, final, info)
+
+    def state(self):
+        return {name: getattr(self, name) for name in ("place", "speed", "age", "episode")}
+
+    def load(self, state):
+        for name, value in state.items():
+            setattr(self, name, value.clone())
+        return self.observe()
+
+
+def _config(**changes):
+    defaults = {
+        "steps": 8 * 10 * 50,
+        "num_envs": 8,
+        "n_steps": 10,
+        "seed_steps": 80,
+        "pretrain_updates": 4,
+        "updates_per_step": 1 / 8,
+        "batch_size": 32,
+        "buffer_size": 4000,
+        "enc_dim": 16,
+        "mlp_dim": 32,
+        "latent_dim": 16,
+        "num_q": 3,
+        "num_samples": 16,
+        "num_elites": 4,
+        "num_pi_trajs": 4,
+        "iterations": 2,
+    }
+    return TDMPC2Config(**{**defaults, **changes})
+
+
+def _learner(world=None, ends=False, tasks=1, first_weights=None, **changes):
+    config = _config(**changes)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
+    spaces = Spaces(4, (2,) * tasks, (LENGTH,) * tasks, terminates=ends)
+    made = []
+
+    def make_env(index, seed):
+        made.append(Point(index, seed, ends, tasks))
+        return made[-1]
+
+    learner = TDMPC2Learner(config, world, spaces, make_env, name="point", first_weights=first_weights)
+    learner.made = made
+    return learner
+
+
+@pytest.fixture
+def make_config():
+    """A small configuration, with changes."""
+    return _config
+
+
+@pytest.fixture
+def make_learner():
+    """A learner of the small task in a world of one, with changes to its configuration."""
+    return _learner

@@ -1,0 +1,71 @@
+"""On a GPU: compiled and recorded, the same draws and, up to rounding, the same training; and nothing waits."""
+
+import pytest
+import torch
+
+from lockstep.algorithms.tdmpc2 import chance
+from lockstep.core.distributed.world import World
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """Every learner is compiled by itself; torch gives up after a few that differ."""
+    torch._dynamo.reset()
+
+
+def test_compiled_draws_are_those_of_the_host():
+    def draws(index, step):
+        numbers = chance.normals(42, "test", index, step, 1001)
+        uniforms = chance.uniforms(42, "test", index, step, 1001)
+        return numbers, uniforms, chance.kept(42, "test", index, step, 1001, 0.01), chance.pair(42, "test", step, 5)
+
+    index, step = torch.arange(3), torch.tensor(7)
+    here = draws(index, step)
+    there = torch.compile(draws, dynamic=False)(index.to(GPU), step.to(GPU))
+    torch.testing.assert_close(there[0].cpu(), here[0], rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(there[1:], here[1:], strict=True))
+
+
+@pytest.mark.parametrize("changes", [{}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"mpc": False}, {"sync_freq": 2}])
+def test_recorded_training_is_plain_training_up_to_rounding(make_learner, changes):
+    torch.set_float32_matmul_precision("highest")
+    plain = make_learner(World(device=GPU), compile="none", **changes)
+    recorded = make_learner(World(device=GPU), compile="auto", **changes)
+    for _ in range(3):
+        plain.step(), recorded.step()
+    assert plain.gradient_updates == recorded.gradient_updates > 8
+    for name, value in plain.model.state_dict().items():
+        torch.testing.assert_close(recorded.model.state_dict()[name], value, rtol=1e-2, atol=1e-3)
+
+
+def test_a_recorded_run_repeats_its_bits_and_goes_on_from_a_saved_state(make_learner):
+    one, other = (make_learner(World(device=GPU)) for _ in range(2))
+    for learner in (one, other):
+        learner.step(), learner.step()
+    snapshot = one.state()
+    for part in (snapshot.model, snapshot.optimizer, *snapshot.lanes.values()):
+        part.update({name: value.detach().cpu().clone() for name, value in part.items()})
+    resumed = make_learner(World(device=GPU))
+    resumed.load(snapshot)
+    for learner in (one, other, resumed):
+        learner.step()
+    for learner in (other, resumed):
+        for name, value in one.model.state_dict().items():
+            assert torch.equal(learner.model.state_dict()[name], value), name
+
+
+def test_an_update_and_a_plan_never_wait_for_the_device(make_learner):
+    learner = make_learner(World(device=GPU))
+    for _ in range(3):
+        learner.step()
+    pilot = learner._collectors[0]._pilot
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number in range(3):
+            learner._training.step()
+            pilot.decide(number)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,174 @@
+"""Episodes on disk: what is written is read, and what does not belong together is refused in one line."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import safetensors.torch
+import torch
+
+from lockstep.core.errors import UserError
+from lockstep.workloads.control import episodes as stored
+from lockstep.workloads.control.baselines import no_action, random_action
+from lockstep.workloads.control.episodes import Episode, EpisodeFiles, EpisodeWriter
+from lockstep.workloads.control.names import TaskFacts
+from lockstep.workloads.control.recording import record_episodes
+
+ONE = TaskFacts(("pendulum-swingup",), (3,), (1,), (500,))
+TWO = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500))
+
+
+def episode(steps, task=0, first=0.0, obs=3, action=1):
+    """Rows that can be told apart: the observation counts from `first`, actions are tenths of it."""
+    rows = first + torch.arange(steps + 1.0)
+    return Episode(
+        observation=rows[:, None].expand(-1, obs).clone(),
+        action=(rows[1:, None] / 10).expand(-1, action).clone(),
+        reward=rows[1:] / 100,
+        terminated=torch.arange(steps) == steps - 1,
+        task=task,
+    )
+
+
+def write(folder, tasks, *episodes):
+    writer = EpisodeWriter(folder, tasks)
+    for one in episodes:
+        writer.add(one)
+    writer.flush()
+
+
+def refusal(folder, facts):
+    with pytest.raises(UserError) as caught:
+        list(EpisodeFiles(folder, facts).episodes([0]))
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def same(one, other):
+    parts = ("observation", "action", "reward", "terminated")
+    return one.task == other.task and all(torch.equal(getattr(one, p), getattr(other, p)) for p in parts)
+
+
+def test_what_is_written_is_read_in_any_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "_ROWS", 8)
+    written = [episode(3, first=10), episode(5, first=20), episode(2, first=30)]
+    write(tmp_path, ONE.tasks, *written)
+    files = EpisodeFiles(tmp_path, ONE)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (files.count, files.steps, files.lengths(), files.tasks()) == (3, 10, [3, 5, 2], [0, 0, 0])
+    for number, found in zip((2, 0, 1), files.episodes((2, 0, 1)), strict=True):
+        assert same(found, written[number])
+
+
+def test_a_second_recording_is_put_beside_the_first(tmp_path):
+    write(tmp_path, ONE.tasks, episode(2, first=1))
+    write(tmp_path, ONE.tasks, episode(2, first=5))
+    found = list(EpisodeFiles(tmp_path, ONE).episodes(range(2)))
+    assert [float(one.observation[0, 0]) for one in found] == [1.0, 5.0]
+
+
+def test_tasks_are_known_by_their_names_and_small_ones_are_filled_up(tmp_path):
+    write(tmp_path, ("pendulum-swingup",), episode(2, first=1))
+    write(tmp_path, ("walker-walk",), episode(2, first=5, obs=24, action=6))
+    files = EpisodeFiles(tmp_path, TWO)
+    assert files.tasks() == [1, 0]
+    small, large = files.episodes(range(2))
+    assert small.observation.shape == large.observation.shape == (3, 24)
+    assert small.action.shape == (2, 6)
+    assert small.observation[0].tolist() == [1.0] * 3 + [0.0] * 21
+    assert small.action[1].tolist() == pytest.approx([0.3] + [0.0] * 5)
+
+
+def test_mixed_tasks_are_refused(tmp_path):
+    write(tmp_path, ("pendulum-swingup",), episode(2))
+    write(tmp_path, ("walker-walk",), episode(2, obs=24, action=6))
+    message = refusal(tmp_path, ONE)
+    assert "walker-walk" in message and "this run is about pendulum-swingup" in message
+
+
+def test_mixed_sizes_are_refused(tmp_path):
+    write(tmp_path, ONE.tasks, episode(2))
+    write(tmp_path, ONE.tasks, episode(2, obs=5))
+    assert "observations of 5 and actions of 1 numbers, not 3 and 1" in refusal(tmp_path, ONE)
+
+
+def test_what_is_no_directory_of_episodes_is_refused(tmp_path):
+    assert "lockstep record" in refusal(tmp_path, ONE)
+    assert "no episode files" in refusal(tmp_path / "nowhere", ONE)
+    (tmp_path / "a.safetensors").write_bytes(b"nonsense")
+    assert "damaged" in refusal(tmp_path, ONE)
+    safetensors.torch.save_file({"weight": torch.zeros(2)}, tmp_path / "a.safetensors")
+    assert "not a file of episodes" in refusal(tmp_path, ONE)
+
+
+def test_rows_that_do_not_add_up_are_refused(tmp_path):
+    tensors = stored._together([episode(3)])
+    about = {"format": stored.FORMAT, "tasks": json.dumps(ONE.tasks)}
+    safetensors.torch.save_file({**tensors, "length": torch.tensor([4])}, tmp_path / "x.safetensors", about)
+    assert "damaged" in refusal(tmp_path, ONE)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    poisoned = episode(3)
+    poisoned.observation[1, 0] = float("nan")
+    write(tmp_path, ONE.tasks, poisoned)
+    assert "not finite" in refusal(tmp_path, ONE)
+
+
+def choice(task, length):
+    return SimpleNamespace(task=task, episode_length=length, env_workers=1)
+
+
+def test_recorded_episodes_are_those_that_were_played(tmp_path):
+    pytest.importorskip("dm_control")
+    config = choice("pendulum-swingup", 4)
+    assert record_episodes(config, random_action, 3, 7, tmp_path) == (3, 12)
+    found = list(EpisodeFiles(tmp_path, ONE).episodes(range(3)))
+    assert [len(one.action) for one in found] == [4, 4, 4]
+    assert len({tuple(one.observation[0].tolist()) for one in found}) == 3
+    assert not any(bool(one.terminated.any()) for one in found)
+    # The rows follow from each other: the same actions lead from the first observation to the others.
+    import numpy as np
+
+    from lockstep.workloads.control.env import make_env
+    from lockstep.workloads.control.suite import SuiteSimulation
+
+    env = make_env(config, torch.arange(1), 7, torch.device("cpu"))
+    env.reset()
+    simulation = SuiteSimulation("pendulum-swingup")
+    simulation.reset(int(env._seeds(env._episode)[0]))
+    for row, action, reward in zip(found[0].observation[1:], found[0].action, found[0].reward, strict=True):
+        outcome = simulation.step(action.numpy())
+        assert np.array_equal(outcome.observation, row.numpy())
+        assert float(reward) == pytest.approx(outcome.reward)
+
+
+def test_recording_several_tasks_keeps_their_numbers_and_no_actions_that_they_do_not_have(tmp_path):
+    pytest.importorskip("dm_control")
+    config = choice("mt30", 2)
+    record_episodes(config, random_action, 9, 1, tmp_path)
+    from lockstep.workloads.control.env import task_facts
+
+    files = EpisodeFiles(tmp_path, task_facts(config))
+    assert files.tasks() == list(range(9))
+    (pendulum,) = files.episodes([7])
+    assert (pendulum.action[:, 1:] == 0).all() and (pendulum.action[:, :1] != 0).all()
+
+
+def test_baselines_act_by_counter_and_within_bounds():
+    env = SimpleNamespace(
+        seed=3,
+        count=2,
+        action_dim=4,
+        device=torch.device("cpu"),
+        index=torch.tensor([5, 6]),
+        episode=torch.zeros(2, dtype=torch.int64),
+        steps=torch.zeros(2, dtype=torch.int64),
+    )
+    first = random_action(torch.zeros(2, 1), env)
+    assert first.shape == (2, 4) and float(first.abs().max()) <= 1
+    assert len(set(first.flatten().tolist())) == 8
+    assert torch.equal(first, random_action(torch.zeros(2, 1), env))
+    env.steps = env.steps + 1
+    assert not torch.equal(first, random_action(torch.zeros(2, 1), env))
+    assert torch.equal(no_action(torch.zeros(2, 1), env), torch.zeros(2, 4))

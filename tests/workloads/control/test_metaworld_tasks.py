@@ -1,0 +1,108 @@
+"""Meta-World's tasks, on a stand-in for that package: action repeat, goals, the way back."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("mujoco")
+
+from lockstep.core.errors import UserError
+from lockstep.workloads.control import names
+from lockstep.workloads.control.env import make_env, task_facts
+from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation
+
+
+class Reach:
+    """As far as it is used: counts its steps, and has a goal that is drawn at a reset."""
+
+    def __init__(self, seed):
+        self._freeze_rand_vec, self.seeded_rand_vec = True, False
+
+    def seed(self, seed):
+        self.random = np.random.RandomState(seed)
+
+    def reset(self):
+        assert self.seeded_rand_vec and not self._freeze_rand_vec, "goals would not follow from the seed"
+        self.goal, self.steps, self.place = self.random.uniform(), 0, 0.0
+        return self._see(), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.place += float(action[0])
+        return self._see(), 1.5, False, False, {"success": self.place > 3}
+
+    def _see(self):
+        return np.array([self.goal, self.steps, self.place] + [0.0] * 36)
+
+
+class Broken:
+    def __init__(self, seed):
+        raise ValueError("could not broadcast")
+
+
+@pytest.fixture(autouse=True)
+def package(monkeypatch):
+    module = ModuleType("metaworld.env_dict")
+    tasks = {"reach-v3-goal-observable": Reach, "push-v3-goal-observable": Broken}
+    module.ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE = tasks
+    monkeypatch.setitem(sys.modules, "metaworld", ModuleType("metaworld"))
+    monkeypatch.setitem(sys.modules, "metaworld.env_dict", module)
+    monkeypatch.setattr(names, "find_spec", lambda name: object())
+
+
+def choice(task="mw-reach"):
+    return SimpleNamespace(task=task, episode_length=0, env_workers=1)
+
+
+def test_facts_are_those_of_every_meta_world_task():
+    facts = task_facts(choice())
+    assert (facts.obs_dim, facts.action_dim, facts.episode_length, facts.tells_more) == (39, 4, 100, True)
+
+
+def test_an_action_lasts_two_steps_after_one_that_settles():
+    simulation = MetaWorldSimulation("mw-reach")
+    first = simulation.reset(3)
+    assert first.shape == (39,) and first[1] == 0
+    outcome = simulation.step(np.ones(4, np.float32))
+    assert (outcome.reward, outcome.observation[1], outcome.observation[2]) == (3.0, 3.0, 2.0)
+    assert outcome.success == 0.0
+    assert simulation.step(np.ones(4, np.float32)).success == 1.0
+
+
+def test_goals_follow_from_the_seed_and_an_episode_is_acted_out_again():
+    one, other = MetaWorldSimulation("mw-reach"), MetaWorldSimulation("mw-reach")
+    assert one.reset(3)[0] != one.reset(4)[0]
+    one.step(np.full(4, 0.25, np.float32))
+    other.restore(4, one.save())
+    action = np.full(4, 0.5, np.float32)
+    assert np.array_equal(one.step(action).observation, other.step(action).observation)
+
+
+def test_an_episode_s_end_tells_its_success():
+    env = make_env(choice(), torch.arange(2), 1, torch.device("cpu"))
+    env.reset()
+    steps = [env.step(torch.tensor([[1.0] * 4, [0.0] * 4])) for _ in range(100)]
+    assert steps[-1].truncated.all() and not steps[-2].truncated.any()
+    assert steps[-1].info["success"].tolist() == [1.0, 0.0]
+
+
+def test_mt80_scores_returns_and_successes():
+    facts = task_facts(choice("mt80"))
+    assert (facts.obs_dim, facts.action_dim, facts.episode_length) == (39, 6, 500)
+    assert set(facts.episode_lengths) == {500, 100}
+    # Number 65 of mt80 is mw-reach.
+    assert facts.tasks[65] == "mw-reach"
+    env = make_env(choice("mt80"), torch.tensor([65]), 1, torch.device("cpu"))
+    env.reset()
+    for _ in range(100):
+        info = env.step(torch.ones(1, 6)).info
+    assert info["score"].tolist() == [100.0] and info["task"].tolist() == [65]
+
+
+def test_a_package_that_does_not_go_with_this_mujoco_is_told_in_one_line():
+    with pytest.raises(UserError, match="does not run with mujoco") as caught:
+        MetaWorldSimulation("mw-push")
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,169 @@
+"""Control as a whole: its presets and keys, what is refused before anything starts, and learning from data."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.core.config.sources import resolve, to_yaml
+from lockstep.core.distributed.world import World
+from lockstep.core.errors import UserError
+from lockstep.verbs.trial import open_learner
+from lockstep.workloads import registry
+from lockstep.workloads.control import names
+from lockstep.workloads.control.config import ControlConfig
+from lockstep.workloads.control.workload import PRESETS, base, debug, fit
+
+WORKLOAD = registry.load("control")
+
+
+@pytest.fixture(autouse=True)
+def needs_dm_control():
+    pytest.importorskip("dm_control")
+
+
+def test_the_guides_keys_are_taken():
+    words = [
+        "task=dog-run",
+        "model_size=5",
+        "batch_size=256",
+        "sync_freq=2",
+        "horizon=3",
+        "buffer_size=500000",
+        "steps=20000000",
+    ]
+    words += [
+        "eval_freq=100000",
+        "enable_wandb=true",
+        "wandb_project=mine",
+        "seed=1",
+        "mpc=true",
+        "num_samples=512",
+        "compile=false",
+    ]
+    config = resolve(base(), overrides=words).config
+    assert (config.task, config.steps, config.sync_freq, config.eval_every) == ("dog-run", 20_000_000, 2, 100_000)
+    assert config.wandb and config.wandb_project == "mine" and config.compile == "none"
+
+
+def test_walker_walk_at_size_5_has_the_official_number_of_parameters():
+    from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+    from lockstep.workloads.control.build import sizes_of, spaces_of
+
+    config = base()
+    assert config.task == "walker-walk" and config.model_size == 5
+    spaces = spaces_of(config)
+    assert TDMPC2Model(sizes_of(config, spaces.tasks), spaces, 0).trained_parameters() == 4_960_618
+
+
+@pytest.mark.parametrize(
+    ("task", "size", "latent", "embedding"),
+    [("mt30", 5, 512, 64), ("mt30", 19, 512, 64), ("mt30", 1, 128, 96), ("mt80", 19, 768, 96), ("mt80", 317, 1376, 96)],
+)
+def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, embedding):
+    config = ControlConfig(task=task, model_size=size)
+    assert (config.size("latent_dim"), config.size("task_dim")) == (latent, embedding)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task=walker-wlak"], "task 'walker-wlak': unknown; the nearest are walker-walk"),
+        (["model_size=7"], "model_size 7: no such size; the nearest is 5"),
+        (["horizon=0"], "horizon 0 .*from 1 to 64"),
+        (["task_dim=8"], "task_dim 8: walker-walk is one task"),
+        (["task=mt30", "episodic=true"], "episodic true: the tasks of mt30 never end"),
+        (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words, message):
+    with pytest.raises(UserError, match=message) as caught:
+        resolve(base(), overrides=words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(names, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"needs dm_control; pip install 'lockstep\[control\]'"):
+        fit(base(), ())
+
+
+def test_a_checkpoint_that_is_broken_foreign_or_of_another_size_is_refused(tmp_path):
+    (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 not really")
+    torch.save({"model": {"a": torch.zeros(2)}}, tmp_path / "foreign.pt")
+    for name, message in (("broken.pt", "not a file of torch.save"), ("foreign.pt", "no weights of a tdmpc2")):
+        with pytest.raises(UserError, match=message) as caught:
+            fit(replace(debug(), checkpoint=str(tmp_path / name)), ())
+        assert "\n" not in str(caught.value)
+    learner = open_learner(World(), "control", to_yaml(replace(debug(), mlp_dim=24)))
+    from safetensors.torch import save_file
+
+    save_file({k: v.contiguous() for k, v in learner.state().model.items()}, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match="use the task and model_size that it has"):
+        fit(replace(debug(), checkpoint=str(tmp_path / "other.safetensors")), ())
+    fit(replace(debug(), mlp_dim=24, checkpoint=str(tmp_path / "other.safetensors")), ())
+
+
+def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
+    config, lines = fit(replace(debug(), task="Pendulum-v1"), {"rho"})
+    assert config.discount_max == 0.99 and config.rho == 0.5 and len(lines) == 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_state_their_ratio_of_updates(name):
+    rows = dict(PRESETS[name]().work(str))
+    assert "update(s) a step" in rows["batch"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Episodes of random actions."""
+    pytest.importorskip("dm_control")
+    folder = tmp_path_factory.mktemp("data")
+    from lockstep.workloads.control.baselines import BASELINES
+    from lockstep.workloads.control.recording import record_episodes
+
+    config = replace(debug(), task="cartpole-balance", episode_length=12)
+    record_episodes(config, BASELINES["random"], 11, 3, folder)
+    return folder
+
+
+def offline(folder, **changes):
+    config = replace(debug(), task="cartpole-balance", episode_length=12, data_dir=str(folder), n_steps=6, lanes=4)
+    return replace(config, **changes)
+
+
+def test_a_run_can_learn_from_episodes_alone(data):
+    config, lines = fit(offline(data), ())
+    assert lines == [f"data         11 episodes, 132 steps in {data}"]
+    learner = open_learner(World(), "control", to_yaml(config))
+    report = learner.step()[0]
+    assert learner.steps == learner.gradient_updates == 6 and report["train/updates_per_step"].mean == 1.0
+    (library,) = learner._collectors
+    # Episodes 3 and 7 are the lane's that every fourth goes to from 3 on.
+    assert library.memory._filled.flatten().tolist() == [36, 36, 36, 24]
+    assert len(learner.evaluate(2, seed=1).returns) == 2
+
+
+def train_offline(world, text):
+    """The hash of the weights after some updates. Called by every rank."""
+    from lockstep.core.storage.checkpoint import weights_hash
+
+    learner = open_learner(world, "control", text)
+    learner.step()
+    return weights_hash(dict(learner.model.state_dict()))
+
+
+def test_learning_from_data_gives_the_same_bits_on_any_number_of_ranks(ranks, data):
+    text = to_yaml(offline(data, sync="exact", threads=1, device="cpu"))
+    assert len({ranks.run(train_offline, text, ranks=size)[0] for size in (1, 3)}) == 1
+
+
+def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
+    with pytest.raises(UserError, match=r"11 episode\(s\) are too few"):
+        fit(offline(data, lanes=16, batch_size=16), ())
+    with pytest.raises(UserError, match="holds episodes of task cartpole-balance"):
+        fit(offline(data, task="walker-walk"), ())
+    with pytest.raises(UserError, match="no episode files"):
+        fit(offline(Path(tmp_path)), ())
