@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,13 +96,20 @@ def measure(
     if policy == TRAINED:
         model = model or models.load(subject, device)
         about |= {"model": str(subject.path), "step": model.step}
-        played = [model.learner.evaluate(count, first) for count, first in _batches(episodes, seed)]
+        play_trained = _player(subject, model)
+        played = [play_trained(count, first) for count, first in _batches(episodes, seed)]
     else:
         play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
         played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
     results = about | _joined(played).summary()
     more = getattr(subject.workload.module, "more_results", None)
     return results | more(subject.config, results) if more else results
+
+
+def _player(subject: Subject, model: "TrainedModel") -> Callable[[int, int], "Evaluation"]:
+    """Plays so many episodes of a seed: as in training, or as a workload says that finished models are judged."""
+    judged = getattr(subject.workload.module, "evaluate_trained", None)
+    return partial(judged, subject.config, model.learner, model.world) if judged else model.learner.evaluate
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,8 @@ def table(results: dict[str, Any]) -> str:
     what = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
         what += f" for {results['step']:,} steps ({results['model']})"
+    if "on" in results:
+        what += f", on {results['on']}"
     lines = [f"{what}: {results['episodes']:,} episodes, seed {results['seed']}", ""]
     width = max(map(len, names))
     lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
