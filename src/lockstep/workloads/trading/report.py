@@ -79,7 +79,8 @@ class _Stage:
             return Section(title, rows)
         held = rows["buy_and_hold"]
         assert held.equity is not None
-        scale = trained.ratios["volatility"] / held.ratios["volatility"]
+        # Prices that never move have no risk to be scaled.
+        scale = trained.ratios["volatility"] / (held.ratios["volatility"] or np.inf)
         rows[EQUAL_RISK] = self._passive(scale * held.equity + (1.0 - scale) * self._config.initial_capital)
         return Section(title, rows, self._span(scale))
 
