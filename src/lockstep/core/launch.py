@@ -19,6 +19,9 @@ from lockstep.core.errors import UserError
 
 LAUNCHER_VARIABLE = "LOCKSTEP_LAUNCHER"
 """The environment variable that holds the launcher's process id."""
+KEPT_MEMORY = {"MIMALLOC_PURGE_DELAY": "2000"}
+"""Where PyTorch brings this allocator (on Arm), it gives back what was not used for 10 ms, and the next minibatch gets
+it anew page by page; so long, in milliseconds, it stays with a rank."""
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """Where PyTorch's launchers, ours included, look for the traceback of a rank."""
 

@@ -92,6 +92,8 @@ BASELINES = ("hold", "random", "buy_and_hold", "always_call", "momentum", "oracl
 """Traders without a network that a trained one is compared with."""
 PEERS = ("sb3",)
 """Other programs that the same can be trained with, for comparison."""
+LIKE_PEERS = {"sb3": {"lstms": "two"}}
+"""What makes our network theirs: RecurrentPPO has an LSTM for the actor and one for the critic."""
 
 
 def build(config: TradingConfig, world: Any) -> Any:
