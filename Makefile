@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,pettingzoo,control]"
+	$(INSTALL) -e ".[dev,sb3,onnx,video,pettingzoo,control,parquet]"
 	@touch $@
 
 setup: $(STAMP)

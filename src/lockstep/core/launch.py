@@ -28,6 +28,12 @@ ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _SET_PARENT_DEATH_SIGNAL = 1
 
 
+def keep_memory() -> None:
+    """Keep what was allocated, in this process and those it starts; of use before torch is imported."""
+    for name, value in KEPT_MEMORY.items():
+        os.environ.setdefault(name, value)
+
+
 def visible_gpus() -> int:
     """The NVIDIA GPUs that this process may use; honours CUDA_VISIBLE_DEVICES."""
     import torch

@@ -95,6 +95,7 @@ def start(
     must_resume: bool = False,
 ) -> int:
     """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
+    launch.keep_memory()
     if environment.launched():
         launch.enter_rank()
         return _be_a_rank(workload, config.for_world(environment.launched_size()), notes, must_resume)

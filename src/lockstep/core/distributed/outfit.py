@@ -35,7 +35,6 @@ class Outfit(LogsSpecs):
             environment[launch.LAUNCHER_VARIABLE] = str(os.getpid())
             environment[pulse.VARIABLE] = str(self._path("pulse", rank))
             environment.setdefault("OMP_NUM_THREADS", str(self._threads))
-            environment |= {name: os.environ.get(name, value) for name, value in launch.KEPT_MEMORY.items()}
             # A crash in native code, or our own SIGABRT to a hung rank, then shows where Python was.
             environment["PYTHONFAULTHANDLER"] = os.environ.get("PYTHONFAULTHANDLER", "1")
         return LogsDest(
