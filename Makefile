@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control]"
+	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control,parquet]"
 	@touch $@
 
 setup: $(STAMP)

@@ -89,3 +89,10 @@ def test_the_launcher_reads_what_a_rank_tells(tmp_path, monkeypatch):
 def test_without_a_launcher_the_pulse_is_told_to_nobody(monkeypatch):
     monkeypatch.delenv("LOCKSTEP_PULSE", raising=False)
     Pulse.of_this_rank().tell(1, "x" * 100)
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, "2000"), ({"MIMALLOC_PURGE_DELAY": "7"}, "7")])
+def test_memory_is_kept_unless_the_user_says_otherwise(monkeypatch, before, after):
+    monkeypatch.setattr(os, "environ", before)
+    launch.keep_memory()
+    assert before == {"MIMALLOC_PURGE_DELAY": after}

@@ -11,7 +11,7 @@ LAST = torch.channels_last
 @pytest.fixture(autouse=True)
 def arm(monkeypatch):
     """The gradients are the same on any processor, so they are tested on any."""
-    monkeypatch.setattr(convolution, "_slow_backward", lambda: True)
+    monkeypatch.setattr(convolution, "is_arm", lambda: True)
 
 
 def pair(channels_in=3, channels_out=5, dtype=torch.float32):
@@ -85,3 +85,22 @@ def test_nothing_is_special_where_nothing_is_learned_or_the_format_is_another():
     ours.requires_grad_(False)
     assert ours(planes).grad_fn is None
     assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight", "bias"]
+
+
+def test_onednn_convolves_where_a_run_has_turned_it_off_for_products(monkeypatch):
+    seen = []
+    convolve = torch.nn.functional.conv2d
+    monkeypatch.setattr(
+        convolution.F, "conv2d", lambda *a, **k: seen.append(torch.backends.mkldnn.enabled) or convolve(*a, **k)
+    )
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        layer = Conv3x3(1, 1)
+        layer(torch.ones(1, 1, 2, 2, requires_grad=True)).sum().backward()
+        assert seen == [True, True] and not torch.backends.mkldnn.enabled
+        with torch.no_grad():
+            layer(torch.ones(1, 1, 2, 2))
+        assert not torch.backends.mkldnn.enabled
+    finally:
+        torch.backends.mkldnn.enabled = before

@@ -9,7 +9,7 @@ from lockstep.cli import main
 from lockstep.core.distributed.pool import RankError
 from lockstep.verbs import bench as verb
 from lockstep.verbs import bench_report as report
-from lockstep.verbs.bench_report import Bench, Peer, Row
+from lockstep.verbs.bench_report import Bench, Like, Peer, Row
 
 # One rank: 1 ms a step, 10 MFLOP of it in 0.8 ms.
 ONE = Row(1, [900.0, 1000.0, 1100.0], {"environment": 1e-4, "acting": 2e-4, "learning": 6e-4, "other": 1e-4}, 1e7, 20e9)
@@ -87,9 +87,19 @@ def test_another_program_is_compared_at_its_fastest_on_as_many_cores():
     assert "on 2 ranks is 2.50 times as fast as sb3 with 2 threads" in said(two(1500.0), [slow, quick])
 
 
+def test_the_other_programs_own_network_is_compared_apart():
+    bench = replace(found(two(1600.0), [Peer("sb3", 1, [200.0] * 3)]), likes=[Like(2, {"lstms": "two"}, [800.0] * 3)])
+    told = " ".join(report.sentences(bench))
+    assert "on 2 ranks is 8.00 times as fast as sb3" in told
+    assert "on 2 ranks with sb3's network (lstms two) is 4.00 times as fast as sb3 with 1 thread" in told
+    (like,) = report.as_json(bench)["with_the_peers_network"]
+    assert (like["ranks"], like["fields"], like["against_sb3"]["ratio"]) == (2, {"lstms": "two"}, 4.0)
+
+
 def test_tables_fit_a_terminal_of_eighty_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    report.show(found(two(123_456.0, idle=0.2), [Peer("sb3", 1, [1.0] * 3), Peer("sb3", 16, [1.0] * 3)]))
+    bench = found(two(123_456.0, idle=0.2), [Peer("sb3", 1, [1.0] * 3), Peer("sb3", 16, [1.0] * 3)])
+    report.show(replace(bench, likes=[Like(16, {"lstms": "two"}, [1.0] * 3)]))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in "".join(lines)
@@ -128,7 +138,7 @@ def test_a_whole_benchmark_of_both_programs(capsys):
     acting, learning = (convolution + linear) * 17 / 16, 2 * (2 * convolution + 3 * linear)
     assert one["gflop_per_step"] * 1e9 == pytest.approx(acting + learning)
     assert {peer["threads"] for peer in snake["peers"]} == {1, 2}
-    assert pair["against_sb3"]["ratio"] > 0
+    assert pair["against_sb3"]["ratio"] > 0 and snake["with_the_peers_network"] == []
     assert any("2 ranks are" in sentence for sentence in snake["in_words"])
 
 

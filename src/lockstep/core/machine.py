@@ -17,6 +17,11 @@ class Machine:
     logical_cores: int
 
 
+def is_arm() -> bool:
+    """Whether the processor is one of Arm's, for which some libraries have slow corners."""
+    return platform.machine() in ("aarch64", "arm64")
+
+
 def this_machine() -> Machine:
     """The first visible GPU, or the CPU."""
     import torch

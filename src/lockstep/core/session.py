@@ -16,6 +16,7 @@ from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner
 from lockstep.core.loop import Loop
+from lockstep.core.machine import is_arm
 from lockstep.core.reporting.display import Display, Narrated, Narrator, open_display
 from lockstep.core.reporting.journal import Journal
 from lockstep.core.reporting.metrics import MetricsLog
@@ -200,6 +201,9 @@ def fix_arithmetic(config: RunConfig, world: World) -> None:
     """Settle what moves bits: threads in every mode; in exact also which kernels may be used."""
     threads = config.threads or (1 if world.sync == "exact" else threads_per_rank(local_size()))
     torch.set_num_threads(threads)
+    if is_arm() and world.device.type == "cpu" and config.precision in ("auto", "fp32"):
+        # oneDNN prepares every product anew there, which takes longer than a small one; convolutions ask for it again.
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic

@@ -4,14 +4,16 @@ There oneDNN has a quick kernel for the forward pass only. The gradient of the i
 forward kernel computes it here; the gradient of the weights is a matrix product, and that of the bias a sum.
 """
 
-import functools
-import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from lockstep.core.machine import is_arm
 
 _CELLS_AT_ONCE = 4096
 """Cells whose surroundings are written out for one matrix product: nine times the input, which should fit a cache."""
@@ -27,19 +29,27 @@ class Conv3x3(nn.Conv2d):
         """Planes (B, C, H, W) to planes (B, C', H, W)."""
         if _gains(planes, self.weight):
             return _Convolution.apply(planes, self.weight, self.bias)
-        return super().forward(planes)
+        with _quick_kernels(planes):
+            return super().forward(planes)
 
 
 def _gains(planes: Tensor, weight: Tensor) -> bool:
     trains = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
     plain = weight.device.type == "cpu" and weight.dtype == planes.dtype and not torch.is_autocast_enabled("cpu")
-    return trains and plain and _slow_backward()
+    return trains and plain and is_arm() and torch.backends.mkldnn.is_available()
 
 
-@functools.cache
-def _slow_backward() -> bool:
-    """Whether this is a processor for which oneDNN has no backward kernels of its own."""
-    return platform.machine() in ("aarch64", "arm64") and torch.backends.mkldnn.is_available()
+@contextmanager
+def _quick_kernels(planes: Tensor) -> Iterator[None]:
+    """Let oneDNN convolve on an Arm processor, where a run may have turned it off for the sake of small products."""
+    if torch.compiler.is_compiling() or planes.device.type != "cpu" or torch.backends.mkldnn.enabled:
+        yield
+        return
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
 
 
 class _Convolution(torch.autograd.Function):
@@ -48,7 +58,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(planes, weight)
-        return F.conv2d(planes, weight, bias, padding=1)
+        with _quick_kernels(planes):
+            return F.conv2d(planes, weight, bias, padding=1)
 
     @staticmethod
     @once_differentiable
@@ -64,7 +75,8 @@ class _Convolution(torch.autograd.Function):
 def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     """What reaches the input: the gradient convolved with the kernel turned round, channels in and out exchanged."""
     kernel = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
-    return F.conv2d(gradient, kernel, padding=1)
+    with _quick_kernels(gradient):
+        return F.conv2d(gradient, kernel, padding=1)
 
 
 def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:

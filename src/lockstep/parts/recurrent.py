@@ -50,7 +50,12 @@ class LSTM(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """What goes step by step, forth and back. Products are made in the format of the inputs, all else in fp32."""
+    """What goes step by step, forth and back. Products are made in the format of the inputs, all else in fp32.
+
+    On a CPU a step of a few sequences takes little longer than the calls that it is made of. So there are few of them:
+    views are made for all steps at once, everything is written where it stays, and what forgets is left out where
+    nothing is to be forgotten.
+    """
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, hidden: Tensor, cells: Tensor, weight: Tensor, keep: Tensor) -> State:
@@ -58,58 +63,110 @@ class _Recurrence(torch.autograd.Function):
         # A product with few rows is twice as fast on a CPU when the weights lie in the order that it reads them in.
         across = weight.to(dtype).t().contiguous()
         gates = torch.empty_like(projected, dtype=torch.float32)
-        outputs = gates.new_empty(*projected.shape[:2], size)
-        entered, squashed = torch.empty_like(outputs), torch.empty_like(outputs)
-        first = hidden
-        for t in range(len(projected)):
-            gates[t] = torch.addmm(projected[t], (hidden * keep[t]).to(dtype), across)
-            _activate(gates[t], size)
-            output, entry, forget, candidate = gates[t].split(size, dim=-1)
-            torch.mul(cells, keep[t], out=entered[t])
-            cells = (entry * candidate).addcmul_(forget, entered[t])
-            squashed[t] = cells
-            hidden = torch.mul(output, _squash(squashed[t]), out=outputs[t])
-        ctx.save_for_backward(gates, entered, squashed, outputs, first, weight, keep)
-        ctx.mark_non_differentiable(cells)
-        ctx.dtype = dtype
-        return outputs, cells
+        outputs, every_cell, squashed = (gates.new_empty(*projected.shape[:2], size) for _ in range(3))
+        first, forgets, activation = (hidden, cells), _forgets(keep), _Activation(gates.device)
+        places = _by_step(projected, gates, *_gates(gates), outputs, every_cell, squashed)
+        for t, (entering, of_gates, output, entry, forget, candidate, of_output, of_cells, of_squashed) in places:
+            if forgets[t]:
+                hidden, cells = hidden * keep[t], cells * keep[t]
+            if dtype == torch.float32:
+                torch.addmm(entering, hidden, across, out=of_gates)
+            else:
+                of_gates.copy_(torch.addmm(entering, hidden.to(dtype), across))
+            activation.of_gates(of_gates, candidate)
+            cells = torch.mul(entry, candidate, out=of_cells).addcmul_(forget, cells)
+            hidden = torch.mul(output, activation.of_cells(cells, of_squashed), out=of_output)
+        ctx.save_for_backward(gates, every_cell, squashed, outputs, *first, weight, keep)
+        ctx.dtype, ctx.forgets = dtype, forgets
+        last = cells.clone()
+        ctx.mark_non_differentiable(last)
+        return outputs, last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gates, entered, squashed, outputs, first, weight, keep = ctx.saved_tensors
-        size, dtype = first.shape[-1], ctx.dtype
-        output, entry, forget, candidate = gates.split(size, dim=-1)
-        # What each gradient is multiplied by on its way, for all steps at once.
-        to_output, to_cells = squashed * output * (1 - output), output * (1 - squashed.square())
-        to_others = torch.stack(
-            (candidate * entry * (1 - entry), entered * forget * (1 - forget), entry * (1 - candidate.square())), dim=2
-        )
-        to_earlier = forget * keep
-        changes = torch.empty_like(gates, dtype=dtype)
+        gates, every_cell, squashed, outputs, first_hidden, first_cells, weight, keep = ctx.saved_tensors
+        dtype, forgets = ctx.dtype, ctx.forgets
+        changes, to_cells = _slopes(gates, squashed, _before(first_cells, every_cell, keep, forgets))
         weight = weight.to(dtype)
-        hidden, cells = torch.zeros_like(first), torch.zeros_like(first)
-        for t in reversed(range(len(gates))):
-            hidden = hidden + gradient[t]
-            cells = cells.addcmul_(hidden, to_cells[t])
-            torch.mul(hidden, to_output[t], out=changes[t, :, :size])
-            torch.mul(cells.unsqueeze(1), to_others[t], out=changes[t, :, size:].unflatten(1, (3, size)))
-            cells = cells * to_earlier[t]
-            hidden = (changes[t] @ weight).to(torch.float32) * keep[t]
-        before = torch.cat((first.unsqueeze(0), outputs[:-1])) * keep
+        hidden, cells = gradient[-1], torch.zeros_like(first_cells)
+        by_gate = changes.unflatten(-1, (4, -1))
+        places = _by_step(changes, by_gate[:, :, 0], by_gate[:, :, 1:], to_cells, _gates(gates)[2])
+        for t, (change, of_output, of_others, to_cell, forget) in reversed(places):
+            cells.addcmul_(hidden, to_cell)
+            of_output.mul_(hidden)
+            of_others.mul_(cells.unsqueeze(1))
+            if t == 0:
+                break
+            cells.mul_(forget)
+            if forgets[t] or dtype != torch.float32:
+                cells.mul_(keep[t])
+                hidden = torch.addcmul(gradient[t - 1], (change.to(dtype) @ weight).to(torch.float32), keep[t])
+            else:
+                hidden = torch.addmm(gradient[t - 1], change, weight)
+        changes = changes.to(dtype)
+        before = _before(first_hidden, outputs, keep, forgets)
         of_weight = changes.flatten(0, 1).t() @ before.flatten(0, 1).to(dtype)
         return changes, None, None, of_weight.to(torch.float32), None
 
 
-def _activate(gates: Tensor, size: int) -> None:
-    """Sigmoid of the first three gates and hyperbolic tangent of the last, in place."""
-    gates[:, : 3 * size].sigmoid_()
-    _squash(gates[:, 3 * size :])
+def _forgets(keep: Tensor) -> list[bool]:
+    """At which steps something is forgotten; at every step, as far as is known without asking a GPU."""
+    return [True] * len(keep) if keep.is_cuda else (keep == 0).flatten(1).any(1).tolist()
 
 
-def _squash(values: Tensor) -> Tensor:
-    """Hyperbolic tangent in place."""
-    if values.device.type != "cpu":
-        return values.tanh_()
-    # There a tangent takes three times as long as a sigmoid: tanh x = 2 sigmoid 2x - 1.
-    return values.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+def _gates(values: Tensor) -> tuple[Tensor, ...]:
+    """What belongs to each gate (..., H)."""
+    return values.unflatten(-1, (4, -1)).unbind(-2)
+
+
+def _by_step(*tensors: Tensor) -> list[tuple[int, tuple[Tensor, ...]]]:
+    """Each step's number and its part of every tensor (T, ...)."""
+    return list(enumerate(zip(*(tensor.unbind() for tensor in tensors), strict=True)))
+
+
+class _Activation:
+    """Sigmoids for the gates, hyperbolic tangents for the candidate and the cells."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._plain = device.type == "cuda"
+        self._minus_one = torch.full((), -1.0, device=device)
+
+    def of_gates(self, gates: Tensor, candidate: Tensor) -> None:
+        """Activate (B, 4H), of which the last quarter is the candidate."""
+        if self._plain:
+            gates[:, : -candidate.shape[-1]].sigmoid_()
+            candidate.tanh_()
+        else:
+            # A tangent takes three times as long as a sigmoid there: tanh x = 2 sigmoid 2x - 1.
+            candidate.add_(candidate)
+            gates.sigmoid_()
+            torch.add(self._minus_one, candidate, alpha=2.0, out=candidate)
+
+    def of_cells(self, cells: Tensor, out: Tensor) -> Tensor:
+        """The tangent of (B, H), written to `out`."""
+        if self._plain:
+            return torch.tanh(cells, out=out)
+        torch.add(cells, cells, out=out).sigmoid_()
+        return torch.add(self._minus_one, out, alpha=2.0, out=out)
+
+
+def _slopes(gates: Tensor, squashed: Tensor, entered: Tensor) -> tuple[Tensor, Tensor]:
+    """By what gradients are multiplied on their way, for all steps at once: to the gates (T, B, 4H), to the cells."""
+    output, entry, _, candidate = _gates(gates)
+    slopes, one = torch.empty_like(gates), gates.new_ones(())
+    sigmoids = slice(0, 3 * squashed.shape[-1])
+    torch.addcmul(
+        gates[..., sigmoids], gates[..., sigmoids], gates[..., sigmoids], value=-1.0, out=slopes[..., sigmoids]
+    )
+    *to_sigmoids, to_candidate = _gates(slopes)
+    for slope, factor in zip(to_sigmoids, (squashed, candidate, entered), strict=True):
+        slope.mul_(factor)
+    torch.addcmul(one, candidate, candidate, value=-1.0, out=to_candidate).mul_(entry)
+    return slopes, torch.addcmul(one, squashed, squashed, value=-1.0).mul_(output)
+
+
+def _before(first: Tensor, values: Tensor, keep: Tensor, forgets: list[bool]) -> Tensor:
+    """What each step began with: the value of the one before it (T, B, H), or nothing."""
+    earlier = torch.cat((first.unsqueeze(0), values[:-1]))
+    return earlier.mul_(keep) if any(forgets) else earlier

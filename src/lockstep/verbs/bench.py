@@ -18,7 +18,7 @@ from lockstep.core.errors import UserError
 from lockstep.core.machine import this_machine
 from lockstep.verbs import bench_report
 from lockstep.verbs import words as command
-from lockstep.verbs.bench_report import Bench, Peer, Row
+from lockstep.verbs.bench_report import Bench, Like, Peer, Row, told
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
@@ -75,6 +75,12 @@ class _Plan:
         """The configuration for some number of ranks, as it travels to them."""
         settings = {"threads": self.threads, "device": device, **changes}
         return to_yaml(replace(self.config.for_world(ranks), **settings))
+
+    @property
+    def likeness(self) -> dict[str, Any]:
+        """What makes our network that of the other program, where it is another one."""
+        wanted = getattr(self.workload.module, "LIKE_PEERS", {}).get(self.against, {})
+        return {name: value for name, value in wanted.items() if getattr(self.config, name) != value}
 
 
 @dataclass
@@ -153,11 +159,21 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
     _say(f"{name}, preset {plan.preset}: {options.rounds} round(s) ...")
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(RankPool(plan.sizes[-1], kind, plan.threads))
-        pools = {count: stack.enter_context(RankPool(1, kind, count)) for count in counts if count != plan.threads}
-        pools[plan.threads] = pool
+        # Processes of its own: what we set in ours is not what its users have.
+        pools = {count: stack.enter_context(RankPool(1, kind, count)) for count in counts}
         ours = {
             size: _Contender(f"{size} rank(s)", pool, size, "time_updates", (name, plan.text(size, kind)))
             for size in plan.sizes
+        }
+        alike = {
+            size: _Contender(
+                f"{size} rank(s), {told(plan.likeness)}",
+                pool,
+                size,
+                "time_updates",
+                (name, plan.text(size, kind, **plan.likeness)),
+            )
+            for size in (plan.sizes if plan.likeness else [])
         }
         arguments = (name, plan.text(1, kind), plan.against)
         theirs = {
@@ -165,12 +181,13 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
             for count in counts
         }
         used_by_others = _watch_others()
-        _compete(plan, [*theirs.values()], [*ours.values()], options, _WARM_UPS.get(kind, 1))
+        _compete(plan, [*theirs.values()], [*ours.values(), *alike.values()], options, _WARM_UPS.get(kind, 1))
         rows = _look_inside(plan, pool, kind, [*ours.values()])
         others = used_by_others()
     peers = [Peer(plan.against, count, contender.speeds) for count, contender in theirs.items()]
     cores = this_machine().logical_cores
-    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers)
+    likes = [Like(size, plan.likeness, contender.speeds) for size, contender in alike.items()]
+    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers, likes)
 
 
 def _compete(

@@ -1,6 +1,6 @@
 """What a benchmark found: as tables, as JSON, and in words that say why more ranks did or did not help."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -73,6 +73,22 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Like:
+    """Some of our ranks with the network of the other program."""
+
+    ranks: int
+    fields: dict[str, Any]
+    """What is set for that."""
+    speeds: list[float]
+    """Steps a second over all ranks, round by round."""
+
+    @property
+    def speed(self) -> float:
+        """Steps a second over all ranks."""
+        return median(self.speeds)
+
+
+@dataclass(frozen=True)
 class Bench:
     """All that was measured of one workload; the first row is one rank."""
 
@@ -85,8 +101,9 @@ class Bench:
     """Cores that other programs used meanwhile."""
     rows: list[Row]
     peers: list[Peer]
+    likes: list[Like] = field(default_factory=list)
 
-    def rival(self, row: Row) -> Peer | None:
+    def rival(self, row: Row | Like) -> Peer | None:
         """What to compare with: the other program at its fastest with no more threads than these ranks have."""
         fitting = [peer for peer in self.peers if peer.threads <= row.ranks * self.threads]
         return max(fitting, key=lambda peer: peer.speed, default=None)
@@ -121,6 +138,7 @@ def as_json(bench: Bench) -> dict[str, Any]:
             }
             for peer in bench.peers
         ],
+        "with_the_peers_network": [_like_json(like, bench.rival(like)) for like in bench.likes],
         "in_words": sentences(bench),
     }
 
@@ -142,20 +160,32 @@ def _row_json(row: Row, one: Row, rival: Peer | None) -> dict[str, Any]:
     }
     if row.gradient_updates:
         found["gradient_updates_per_second"] = row.gradient_updates * row.speed
-    if rival is not None:
-        ratios = _ratios(row, rival)
-        found[f"against_{rival.name}"] = {
-            "threads": rival.threads,
-            "ratio": median(ratios),
-            "ratio_by_round": ratios,
-        }
-    return found
+    return found | _against(row, rival)
+
+
+def _like_json(like: Like, rival: Peer | None) -> dict[str, Any]:
+    found = {
+        "ranks": like.ranks,
+        "fields": like.fields,
+        "steps_per_second": like.speed,
+        "steps_per_second_by_round": like.speeds,
+    }
+    return found | _against(like, rival)
+
+
+def _against(row: Row | Like, rival: Peer | None) -> dict[str, Any]:
+    if rival is None:
+        return {}
+    ratios = _ratios(row, rival)
+    numbers = {"threads": rival.threads, "ratio": median(ratios), "ratio_by_round": ratios}
+    return {f"against_{rival.name}": numbers}
 
 
 def sentences(bench: Bench) -> list[str]:
     """Why more ranks did or did not help, and how another program does beside them."""
     about_ranks = [_about_ranks(row, bench.rows[0], bench) for row in bench.rows[1:]]
-    pairs = [(row, bench.rival(row)) for row in bench.rows]
+    contenders: list[Row | Like] = [*bench.rows, *bench.likes]
+    pairs = [(row, bench.rival(row)) for row in contenders]
     said = about_ranks + [_about_rival(row, rival) for row, rival in pairs if rival is not None]
     if counted := [row for row in bench.rows if row.gradient_updates]:
         each = [f"{row.gradient_updates * row.speed:,.1f} on {_counted(row.ranks, 'rank')}" for row in counted]
@@ -166,16 +196,23 @@ def sentences(bench: Bench) -> list[str]:
     return said
 
 
-def _about_rival(row: Row, rival: Peer) -> str:
+def _about_rival(row: Row | Like, rival: Peer) -> str:
     ratios = _ratios(row, rival)
     spread = f"{min(ratios):.2f} to {max(ratios):.2f} in {_counted(len(ratios), 'round')}"
+    who = f"Lockstep on {_counted(row.ranks, 'rank')}"
+    who += f" with {rival.name}'s network ({told(row.fields)})" if isinstance(row, Like) else ""
     return (
-        f"Lockstep on {_counted(row.ranks, 'rank')} is {median(ratios):.2f} times as fast as {rival.name} with "
+        f"{who} is {median(ratios):.2f} times as fast as {rival.name} with "
         f"{_counted(rival.threads, 'thread')} ({spread}): {row.speed:,.0f} and {rival.speed:,.0f} steps/s."
     )
 
 
-def _ratios(row: Row, rival: Peer) -> list[float]:
+def told(fields: dict[str, Any]) -> str:
+    """Fields in words."""
+    return ", ".join(f"{name} {value}" for name, value in fields.items())
+
+
+def _ratios(row: Row | Like, rival: Peer) -> list[float]:
     """How many times as fast our ranks were, round by round."""
     return [mine / theirs for mine, theirs in zip(row.speeds, rival.speeds, strict=True)]
 
@@ -228,6 +265,8 @@ def _speed_table(bench: Bench) -> Table:
             f"{row.arithmetic / 1e9:,.1f}",
             f"{row.arithmetic / row.matmul:.0%}",
         )
+    for like in bench.likes:
+        table.add_row(f"{like.ranks}, {told(like.fields)}", *_speed_cells(like.speeds))
     for peer in bench.peers:
         table.add_row(f"{peer.name}, {_counted(peer.threads, 'thread')}", *_speed_cells(peer.speeds))
     return table

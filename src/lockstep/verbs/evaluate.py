@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -132,7 +134,8 @@ def _play(subject: Subject, model: "TrainedModel | None", options: EvaluateOptio
     """Whole episodes with the trained model, or with a baseline where there is none."""
     batches = _batches(options.episodes, options.seed)
     if model is not None:
-        return _joined([model.learner.evaluate(count, first) for count, first in batches])
+        play_trained = _player(subject, model)
+        return _joined([play_trained(count, first) for count, first in batches])
     play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, options.device)
     return _joined([play(options.policy, subject.config, world, count, first) for count, first in batches])
 
@@ -153,6 +156,12 @@ def _check_part(subject: Subject, options: EvaluateOptions) -> None:
         raise UserError(f"--part {options.part}: {subject.workload.name} plays episodes; leave it out")
     if subject.data:
         raise UserError(f"--part {options.part}: is a part of the run's own data; leave it or --data out")
+
+
+def _player(subject: Subject, model: "TrainedModel") -> Callable[[int, int], "Evaluation"]:
+    """Plays so many episodes of a seed: as in training, or as a workload says that finished models are judged."""
+    judged = getattr(subject.workload.module, "evaluate_trained", None)
+    return partial(judged, subject.config, model.learner, model.world) if judged else model.learner.evaluate
 
 
 @dataclass(frozen=True)
@@ -233,6 +242,8 @@ def _heading(results: dict[str, Any]) -> str:
     what = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
         what += f" for {results['step']:,} steps ({results['model']})"
+    if "on" in results:
+        what += f", on {results['on']}"
     return f"{what}: "
 
 

@@ -102,6 +102,7 @@ def start(
     must_resume: bool = False,
 ) -> int:
     """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
+    launch.keep_memory()
     if environment.launched():
         launch.enter_rank()
         config = config.halved(launch.halvings()) or config

@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lockstep.core.distributed.replicas import FlatGradient, _local_gradient
+from lockstep.core.distributed.world import World
 from lockstep.parts.mind import Mind
 from lockstep.workloads.trading import model
+from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.config import TradingConfig
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.workload import debug
@@ -84,3 +88,37 @@ def test_what_is_foretold_is_read_from_the_next_observation():
     torch.testing.assert_close(price, 100 * (env.market.spot / before).log().float(), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(spread, 100 * (bars[:, 1, -1] / bars[:, 2, -1]).log(), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(volume, 0.5 * ((bars[:, 4, -1] + 1) / (bars[:, 4] + 1).mean(1)).log())
+
+
+class Watch(TorchDispatchMode):
+    """Lists operations that a recorded graph may not contain: those that wait for the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(word in str(func) for word in ("_local_scalar_dense", "nonzero", "masked_select", "aten.equal")):
+            self.waits.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("changes", [{"lstms": "two", "aux_coef": 1.0}, {"network": "clstm"}])
+def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_place(changes):
+    config = replace(debug(), attention_window=4, **changes)
+    learner = build_learner(config, World().with_lanes(8, "fast"))
+    learner.step()
+    (collector,) = learner._collectors
+    collector.env = TradingEnv(config, torch.arange(16), 5, CPU, sparse=False)
+    collector._observation.copy_(collector.env.reset())
+    places = [part.data_ptr() for part in collector._mind.memory]
+    loss, flat = learner._replica._module, FlatGradient(list(learner.model.parameters()))
+    collector._time.zero_()
+    with Watch() as watch, torch.no_grad():
+        collector._step()
+        collector._estimate()
+    with watch:
+        _local_gradient(loss, flat, learner._batches[0], learner._precision)
+        learner._descend_once()
+    assert watch.waits == []
+    assert [part.data_ptr() for part in collector._mind.memory] == places

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date, timedelta
 
 import numpy as np
 import pytest
@@ -49,6 +50,30 @@ def test_without_a_report_it_is_quick(run, capsys, tmp_path):
     assert main(["eval", str(run), "--episodes", "2", "--no-report", "--output", str(tmp_path / "r.json")]) == 0
     assert "oracle" not in capsys.readouterr().out
     assert "comparison" not in json.loads((tmp_path / "r.json").read_text())
+
+
+def test_a_policy_is_judged_on_days_it_was_not_trained_on(tmp_path, capsys):
+    lines = ["date,symbol,open,high,low,close,volume"]
+    for number in range(200):
+        price = 100 + number % 7
+        lines.append(f"{date(2015, 1, 1) + timedelta(days=number)},SPY,{price},{price},{price},{price},10")
+    bars = tmp_path / "bars.csv"
+    bars.write_text("\n".join(lines) + "\n")
+    words = ["--data", str(bars), "--episode-length", "20", "--hidden-size", "8", "--max-updates", "1"]
+    words += ["--runs-dir", str(tmp_path), "--run-name", "past", "--device", "cpu"]
+    assert main(["train", "trading", "--preset", "debug", *words]) == 0
+    assert "200 bars, 2015-01-01 to 2015-07-19, those from 2015-06-10 on kept from training" in capsys.readouterr().out
+    results = {}
+    for policy in ("trained", "always_call"):
+        asked = ["--episodes", "3", "--policy", policy, "--json", "--device", "cpu"]
+        assert main(["eval", str(tmp_path / "past"), *asked]) == 0
+        results[policy] = json.loads(capsys.readouterr().out)
+        assert results[policy]["on"] == "the days of validation, none of them trained on"
+    unseen = results["trained"]["comparison"]["validation_days"]
+    assert unseen["about"]["first_day"] == "2015-06-10" and unseen["about"]["last_day"] == "2015-07-19"
+    assert "buy_and_hold_at_equal_risk" in unseen
+    for policy, found in results.items():
+        assert unseen[policy]["profit"] == pytest.approx(found["trading_profit_mean"], abs=0.01)
 
 
 def test_play_prints_a_blotter(run, capsys):

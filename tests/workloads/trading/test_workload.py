@@ -96,6 +96,19 @@ def test_episodes_are_told_apart_by_where_they_traded():
     assert told["historical_reward"].tolist() == [4.0, 6.0] and told["simulated_profit"].tolist() == [2.0]
 
 
+UNEQUAL = replace(
+    DEBUG,
+    # Accounts are closed as soon as they have lost a little: some ranks see many ends, others few.
+    bankruptcy=0.99,
+    position_size=0.2,
+    hidden_size=8,
+    n_steps=4,
+    n_epochs=1,
+    device="cpu",
+    threads=1,
+)
+
+
 def train_with_seeds(world, text, seeds):
     """A short training for each seed; returns hashes and how many episodes ended here. Called by every rank."""
     found = []
@@ -107,11 +120,21 @@ def train_with_seeds(world, text, seeds):
     return found
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_ranks_whose_accounts_end_at_different_times_go_on_together(ranks, size):
-    # Accounts that are closed as soon as they have lost a little: some ranks see many ends, others few.
-    config = replace(DEBUG, bankruptcy=0.99, position_size=0.2, n_epochs=1, device="cpu", threads=1)
-    answers = ranks.run(train_with_seeds, to_yaml(config), [1, 2, 3], ranks=size, timeout=120)
+def check_seeds(ranks, size, seeds, timeout):
+    answers = ranks.run(train_with_seeds, to_yaml(UNEQUAL), list(seeds), ranks=size, timeout=timeout)
+    unequal = 0
     for results in zip(*answers, strict=True):
         assert len({sha for sha, _ in results}) == 1
-        assert len({ended for _, ended in results}) > 1
+        unequal += len({ended for _, ended in results}) > 1
+    return unequal
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_whose_accounts_end_at_different_times_go_on_together(ranks, size):
+    assert check_seeds(ranks, size, range(1, 4), timeout=120) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4])
+def test_no_seed_of_two_hundred_makes_ranks_wait_for_each_other(ranks, size):
+    assert check_seeds(ranks, size, range(200), timeout=500) > 150

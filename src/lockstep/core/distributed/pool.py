@@ -110,7 +110,7 @@ class RankPool:
 
     def _environment(self) -> dict[str, str]:
         dropped = (*_PARENTS_OWN, launch.LAUNCHER_VARIABLE, launch.ERROR_FILE_VARIABLE, pulse.VARIABLE)
-        environment = {name: value for name, value in os.environ.items() if name not in dropped}
+        environment = launch.KEPT_MEMORY | {name: value for name, value in os.environ.items() if name not in dropped}
         environment |= {"LOCAL_WORLD_SIZE": str(self.size), "OMP_NUM_THREADS": str(self._threads)}
         if Path("/sys/class/net/lo").exists():
             environment["GLOO_SOCKET_IFNAME"] = "lo"

@@ -98,7 +98,7 @@ class BarsFile:
             from pyarrow import ArrowException
             from pyarrow.parquet import ParquetFile
         except ImportError:
-            raise self.wrong("Parquet needs pyarrow; pip install pyarrow, or give a CSV file") from None
+            raise self.wrong("Parquet needs pyarrow; pip install 'lockstep[parquet]', or give a CSV file") from None
         try:
             with ParquetFile(self.path) as table:
                 names = table.schema_arrow.names

@@ -82,7 +82,7 @@ def evaluate_baseline(
     *,
     history: History | None = None,
     historical: bool = False,
-    split: Split = "validation",
+    split: Split = "train",
 ) -> Evaluation:
     """How good one of TRADERS is, on simulated prices or on days of the data. Called by every rank."""
     trader = TRADERS[name]
@@ -118,12 +118,6 @@ def _of_underlying(config: MarketConfig, watched: Evaluation) -> Evaluation:
     )
 
 
-def equal_risk_profits(result: Evaluation) -> list[float]:
-    """What buy-and-hold would have earned with each episode's daily deviation: dollars by episode."""
-    columns = (result.extra[f"{TAG}_{name}"] for name in ("underlying", "risk", "underlying_risk"))
-    return [growth * risk / base if base else 0.0 for growth, risk, base in zip(*columns, strict=True)]
-
-
 @dataclass(frozen=True)
 class Interval:
     """A mean over episodes, and between which bounds the true one lies 95 times in 100."""
@@ -133,10 +127,13 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, values: list[float]) -> "Interval":
-        """The interval by Student's distribution; without width for one value."""
-        mean = fmean(values)
-        half = _student(len(values) - 1) * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    def of(cls, values: list[float], apart: int | None = None) -> "Interval":
+        """The interval by Student's distribution; endless for one value.
+
+        `apart`: so many of the values do not overlap; the others make the mean no surer.
+        """
+        mean, count = fmean(values), min(len(values), apart or len(values))
+        half = _student(count - 1) * stdev(values) / math.sqrt(count) if count > 1 else math.inf
         return cls(mean, mean - half, mean + half)
 
     def __gt__(self, other: "Interval") -> bool:

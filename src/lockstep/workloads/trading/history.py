@@ -68,6 +68,12 @@ class History:
         rows = [np.arange(first, last - length + 1) for first, last in bounds if last - first >= length]
         return np.concatenate(rows), length
 
+    def apart(self, split: Split, episode_length: int) -> int:
+        """How many episodes at most share no day of a symbol: so many, and not more, tell something new."""
+        _, length = self.starts(split, episode_length)
+        bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
+        return sum(max(last - first, 0) // length for first, last in bounds)
+
     def _tradable(self, split: Split, symbol: int) -> tuple[int, int]:
         """The first and the last row at which an account may stand."""
         (rows,) = np.nonzero(self.symbol == symbol)

@@ -96,6 +96,11 @@ class MarketConfig(RunConfig):
         """The symbols asked for, in order; empty: all that the data has."""
         return tuple(dict.fromkeys(re.split(r"[,\s]+", self.symbols.strip()))) if self.symbols.strip() else ()
 
+    @property
+    def judged_on(self) -> Literal["train", "validation"]:
+        """The days of the data that a finished policy is evaluated on: unseen ones, where any were kept."""
+        return "validation" if self.validation_part else "train"
+
     def is_historical_lane(self, lane: int) -> bool:
         """Tell whether a lane trades the data's prices."""
         if not self.data or self.historical_lanes in ("all", "none"):

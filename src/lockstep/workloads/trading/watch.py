@@ -17,7 +17,7 @@ from lockstep.workloads.trading.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.baselines import TRADERS
 from lockstep.workloads.trading.config import TradingConfig
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import Split, load_history
+from lockstep.workloads.trading.history import load_history
 
 HEADING = (
     f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "
@@ -117,10 +117,14 @@ def scenes(config: TradingConfig, act: Act | str, seed: int) -> Iterator[Scene]:
 def _episode(config: TradingConfig, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
     """The environment and the days of the episode of that number."""
     history = load_history(config) if config.data else None
-    replays = history is not None
-    split: Split = "validation" if replays and config.validation_part else "train"
     env = TradingEnv(
-        config, torch.tensor([number]), seed, torch.device("cpu"), history=history, historical=replays, split=split
+        config,
+        torch.tensor([number]),
+        seed,
+        torch.device("cpu"),
+        history=history,
+        historical=history is not None,
+        split=config.judged_on,
     )
     observation = env.reset()
     return env, _days(env, act, observation)

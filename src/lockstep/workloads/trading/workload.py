@@ -92,6 +92,8 @@ BASELINES = ("hold", "random", "buy_and_hold", "always_call", "momentum", "oracl
 """Traders without a network that a trained one is compared with."""
 PEERS = ("sb3",)
 """Other programs that the same can be trained with, for comparison."""
+LIKE_PEERS = {"sb3": {"lstms": "two"}}
+"""What makes our network theirs: RecurrentPPO has an LSTM for the actor and one for the critic."""
 
 
 def build(config: TradingConfig, world: Any) -> Any:
@@ -127,7 +129,20 @@ def evaluate_baseline(name: str, config: TradingConfig, world: Any, episodes: in
     """Evaluate one of BASELINES, on the data's days of validation where there is data. Called by every rank."""
     from lockstep.workloads.trading.baselines import evaluate_baseline as evaluate
 
-    return evaluate(name, config, world, episodes, seed, historical=bool(config.data))
+    return evaluate(name, config, world, episodes, seed, historical=bool(config.data), split=config.judged_on)
+
+
+def evaluate_trained(config: TradingConfig, learner: Any, world: Any, episodes: int, seed: int) -> Any:
+    """Evaluate a trained policy, on the data's days of validation where there is data. Called by every rank."""
+    from lockstep.workloads.trading.report import evaluate_judged
+
+    return evaluate_judged(config, learner, world, episodes, seed)
+
+
+def more_results(config: TradingConfig, results: dict[str, Any]) -> dict[str, Any]:
+    """Say which prices an evaluation was made on."""
+    days = {"train": "the days of training", "validation": "the days of validation, none of them trained on"}
+    return {"on": days[config.judged_on] if config.data else f"simulated prices ({config.market})"}
 
 
 def report(config: TradingConfig, learner: Any, world: Any, episodes: int, seed: int) -> Any:

@@ -1,0 +1,163 @@
+"""What a comparison says: everybody's rows, in tables, in words and as a chart. T: days, N: episodes."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep.workloads.trading import chart
+from lockstep.workloads.trading.baselines import Interval
+
+TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
+EQUITY = "equity.png"
+RATIOS = ("volatility", "sharpe", "sortino", "drawdown", "turnover", "exposure", "win_rate")
+"""Of a row: yearly deviation of the account's daily changes / initial capital, over all episodes; of the others means
+over episodes."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trader's episodes: the profit with its interval, the rest in one number each, and the account by day."""
+
+    profit: Interval
+    ratios: dict[str, float] = field(default_factory=dict)
+    equity: NDArray[np.float64] | None = None
+    """(T + 1, N) dollars."""
+
+    def summary(self) -> dict[str, float | None]:
+        """As JSON; null where there are too few episodes for an interval."""
+        bounds = {"low": self.profit.low, "high": self.profit.high}
+        return {
+            "profit": self.profit.mean,
+            **{name: bound if math.isfinite(bound) else None for name, bound in bounds.items()},
+            **self.ratios,
+        }
+
+
+@dataclass(frozen=True)
+class Span:
+    """The days of the data that a section is about."""
+
+    first: str
+    last: str
+    episodes: int
+    length: int
+    """Days of an episode."""
+    apart: int
+    """So many episodes at most share no day of a symbol."""
+    scale: float
+    """Part of the capital that buy-and-hold at equal risk has in the underlying."""
+
+    def lines(self) -> list[str]:
+        """What has to be known to read the table."""
+        return [
+            f"  {self.first} to {self.last}: {self.episodes:,} episodes of {self.length} days. There is room for "
+            f"{self.apart} that share no day of a symbol: intervals are as wide as for",
+            "  so many at most. Symbols that rise and fall together make even these too narrow.",
+            f"  at equal risk: buy-and-hold with {self.scale:.2f} of the capital, so that its volatility is the "
+            "trained policy's; no costs, dividends or interest.",
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "first_day": self.first,
+            "last_day": self.last,
+            "episodes": self.episodes,
+            "episode_days": self.length,
+            "episodes_that_share_no_day": self.apart,
+            "equal_risk": "buy-and-hold with equal_risk_scale of the capital in the underlying, so that its volatility "
+            "is the trained policy's; no costs, dividends or interest",
+            "equal_risk_scale": self.scale,
+        }
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everybody on the same episodes of one kind of prices."""
+
+    title: str
+    rows: dict[str, Row]
+    span: Span | None = None
+
+    def lines(self) -> list[str]:
+        """A table: profit of an episode with its 95 % interval, then the ratios; and what it says in words."""
+        names = [name.replace("_", " ") for name in RATIOS]
+        lines = [f"{self.title:28}{'profit $':>12}{'95 % interval':>22}" + "".join(f"{name:>11}" for name in names)]
+        for name, row in self.rows.items():
+            numbers = "".join(f"{row.ratios[key]:11.2f}" if key in row.ratios else f"{'-':>11}" for key in RATIOS)
+            lines.append(f"  {_told(name):26}{row.profit.mean:12,.0f}{_bounds(row.profit):>22}{numbers}")
+        return lines + self._verdict() + (self.span.lines() if self.span else [])
+
+    def _verdict(self) -> list[str]:
+        """Who is beaten beyond doubt, by how much buy-and-hold is, and how much of the told rule's profit is made."""
+        mine = self.rows[TRAINED].profit
+        beaten = [name for name in self.rows if name not in (TRAINED, "oracle") and mine > self.rows[name].profit]
+        lines = [f"  above, with intervals that do not touch: {', '.join(map(_told, beaten)) or 'nobody'}"]
+        if "oracle" in self.rows:
+            lines.append(f"  of what the oracle, who is told the regime, earns: {mine.mean / self.oracle:.0%}")
+        lead = self.lead
+        if lead is not None:
+            lines.append(f"  trained less {_told(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
+        return lines
+
+    @property
+    def oracle(self) -> float:
+        """The mean profit of the rule that is told the regime."""
+        return self.rows["oracle"].profit.mean
+
+    @property
+    def lead(self) -> Interval | None:
+        """By how much the trained policy is above buy-and-hold at equal risk, episode by episode; None without it."""
+        if self.span is None or EQUAL_RISK not in self.rows:
+            return None
+        mine, other = self.rows[TRAINED].equity, self.rows[EQUAL_RISK].equity
+        assert mine is not None and other is not None
+        return Interval.of((mine[-1] - other[-1]).tolist(), self.span.apart)
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON: by trader, and what has to be known of the days under `about`."""
+        rows: dict[str, Any] = {name: row.summary() for name, row in self.rows.items()}
+        if self.span is None:
+            return rows
+        about = self.span.summary()
+        if self.lead is not None:
+            about["trained_less_equal_risk"] = Row(self.lead).summary()
+        return rows | {"about": about}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All sections, the last one being what counts most: days that nobody learned from, where there are such."""
+
+    sections: dict[str, Section]
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON: by section and trader."""
+        return {key: section.summary() for key, section in self.sections.items()}
+
+    def table(self) -> str:
+        """For people."""
+        return "\n\n".join("\n".join(section.lines()) for section in self.sections.values())
+
+    def write(self, folder: Path) -> list[Path]:
+        """Draw the mean account of everybody day by day, with the middle 80 % of the trained policy's."""
+        section = list(self.sections.values())[-1]
+        curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
+        low, high = np.quantile(curves[TRAINED], (0.1, 0.9), axis=1)
+        means = {name: equity.mean(1) for name, equity in curves.items()}
+        title = f"account value in dollars, {section.title}: means, and 80 % of the trained policy's episodes"
+        path = folder / EQUITY
+        chart.draw(means, title, band=chart.Band(low, high, TRAINED)).save(path)
+        return [path]
+
+
+def _told(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _bounds(interval: Interval) -> str:
+    return f"{interval.low:,.0f} to {interval.high:,.0f}" if math.isfinite(interval.low) else "-"
