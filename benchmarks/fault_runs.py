@@ -22,6 +22,7 @@ from lockstep.core.storage.checkpoint import weights_hash
 from lockstep.core.storage.weights import load_weights
 
 PATIENCE = 900.0
+NURSERY = "lockstep.core.distributed.nursery"
 RESTARTS = "restarting all ranks"
 _KILLED_AT = re.compile(r"at step ([\d,]+)")
 _RESUMED = re.compile(r"resumed from step-(\d+)")
@@ -77,14 +78,14 @@ class Going:
             return []
 
     def ranks(self) -> list[psutil.Process]:
-        """The ranks: they lead a group each, as nothing that they start does; the nursery they come from is none."""
+        """The ranks in their order: each leads a group, as the nursery does that they come from, and nothing else."""
         found = []
         for process in self.family():
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                nursery = process.ppid() == self.process.pid and "lockstep.core.distributed.nursery" in process.cmdline()
-                if os.getpgid(process.pid) == process.pid and not nursery:
+                is_nursery = process.ppid() == self.process.pid and NURSERY in process.cmdline()
+                if os.getpgid(process.pid) == process.pid and not is_nursery:
                     found.append(process)
-        return found
+        return sorted(found, key=lambda process: process.pid)
 
     def ended(self) -> "Ended":
         """Wait for the end."""

@@ -74,17 +74,18 @@ def launch(
     timeout: float = 600.0,
     smaller: Callable[[int], str | None] = lambda halvings: None,
     modules: Sequence[str] = (),
+    device: str = "auto",
 ) -> int:
     """Run `lockstep ARGV` on so many ranks of this machine, restarting after a crash; returns the exit code.
 
     smaller: how the user would ask for micro-batches halved so many times; None where that cannot be.
-    modules: what every rank imports first.
+    modules: what every rank imports first. device: where the user wants them to compute.
     """
     from lockstep.core.distributed import nursery
 
     command, threads = ["-m", "lockstep", *argv], threads_per_rank(ranks, threads)
     # Opened before this process imports torch itself: the two take as long as one.
-    with nursery.opened(command, modules, threads) as opened:
+    with nursery.opened(command, modules, threads, device) as opened:
         from lockstep.core.distributed.launcher import run_ranks
 
         return run_ranks(

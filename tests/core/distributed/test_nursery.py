@@ -43,7 +43,7 @@ def start(tmp_path, monkeypatch):
     def run(more, modules=("heavy",)):
         (tmp_path / "small_rank.py").write_text(RANK + more)
         lines, words = [], ["-m", "small_rank", str(tmp_path)]
-        with nursery.opened(words, modules, threads=1) as opened:
+        with nursery.opened(words, modules, 1, "cpu") as opened:
             assert opened is not None
             code = run_ranks([sys.executable, *words], 2, nursery=opened, say=lines.append)
         return code, lines
@@ -78,6 +78,14 @@ def test_where_no_fork_is_safe_ranks_are_programs_of_their_own(start, tmp_path):
     )
     assert start("", modules=("threaded",)) == (0, [])
     assert (tmp_path / "imports").read_text() == "once once "
+
+
+def test_a_gpu_that_may_be_used_keeps_ranks_from_being_forked(tmp_path, monkeypatch):
+    monkeypatch.setattr(nursery, "_DRIVERS", (tmp_path / "none", tmp_path))
+    with nursery.opened(["-m", "json.tool"], ["json"], 1, "auto") as opened:
+        assert opened is None
+    with nursery.opened(["-m", "json.tool"], ["json"], 1, "cpu") as opened:
+        assert opened is not None
 
 
 def test_ranks_die_with_the_nursery_which_then_has_no_more(tmp_path, monkeypatch):

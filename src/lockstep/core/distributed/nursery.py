@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from lockstep.core import launch
 
-_DRIVER = Path("/proc/driver/nvidia")
+_DRIVERS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _PATIENCE = 300.0
 _TICK = 0.02
 
@@ -120,10 +120,11 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def opened(command: Sequence[str], modules: Sequence[str], threads: int) -> Iterator[Nursery | None]:
-    """A nursery for ranks of a command; None where each rank had better be a program of its own."""
-    # A driver that was touched before the fork is lost to the ranks, and machines with GPUs do not lack cores.
-    if not modules or sys.platform != "linux" or _DRIVER.exists():
+def opened(command: Sequence[str], modules: Sequence[str], threads: int, device: str) -> Iterator[Nursery | None]:
+    """A nursery for ranks of a command on a device; None where each rank had better be a program of its own."""
+    # A GPU's driver that was touched before the fork is lost to the ranks, and machines with GPUs do not lack cores.
+    touchy = device != "cpu" and any(driver.exists() for driver in _DRIVERS)
+    if not modules or sys.platform != "linux" or touchy:
         yield None
         return
     nursery = Nursery(command, modules, threads)
