@@ -3,14 +3,21 @@
 python benchmarks/fault_campaign.py                      everything (hours on two cores)
 python benchmarks/fault_campaign.py --rows 1,2 --kills 5 some rows, fewer kills
 python benchmarks/fault_campaign.py --write              also put the table into docs/guarantees.md
+
+The kills of one workload alone, so that several can be counted at the same time or on another machine:
+
+python benchmarks/fault_campaign.py kills --workload snake --kills 50 --out snake.json
+python benchmarks/fault_campaign.py --rows 1 --kills-from snake.json,trading.json --write
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+import fault_processes as processes
 import fault_rows as rows
-from fault_rows import Options, Row, Tally, tests
+from fault_kills import kill, summary
+from fault_tally import Options, Row, Tally, close_benches, tests
 
 from lockstep.workloads import registry
 
@@ -19,26 +26,26 @@ BEGIN, END = "<!-- fault table: begin -->", "<!-- fault table: end -->"
 _STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
 _MACHINES = "tests/faults/test_machines.py"
 ROWS: dict[int, tuple[str, Row]] = {
-    1: ("a rank is killed", rows.kills),
-    2: ("a rank is killed while saving", rows.kills_while_saving),
-    3: ("the launcher is killed", rows.launcher_killed),
-    4: ("a rank is stopped", rows.silent("stop")),
-    5: ("a rank holds Python's lock for ever", rows.silent("hold")),
-    6: ("an exception on one rank", rows.exceptions),
-    7: ("a rank leaves early with code 0", rows.leaves),
-    8: ("crash loop", rows.crash_loop),
-    9: ("SIGTERM, SIGUSR1", rows.preemptions),
-    10: ("Ctrl-C", rows.interrupts),
+    1: ("a rank is killed", processes.kills),
+    2: ("a rank is killed while saving", processes.kills_while_saving),
+    3: ("the launcher is killed", processes.launcher_killed),
+    4: ("a rank is stopped", processes.silent("stop")),
+    5: ("a rank holds Python's lock for ever", processes.silent("hold")),
+    6: ("an exception on one rank", processes.exceptions),
+    7: ("a rank leaves early with code 0", processes.leaves),
+    8: ("crash loop", processes.crash_loop),
+    9: ("SIGTERM, SIGUSR1", processes.preemptions),
+    10: ("Ctrl-C", processes.interrupts),
     11: ("a truncated checkpoint", tests(f"{_STORAGE}test_manifest.py", "-k", "truncations", planted=100)),
     12: ("one bit flipped", tests(f"{_STORAGE}test_manifest.py", "-k", "flipped", planted=500)),
     13: ("a damaged or foreign manifest", tests(f"{_STORAGE}test_manifest.py", "-k", "lies")),
     14: (
         "disk full",
-        tests("tests/faults/test_storage.py", f"{_STORAGE}test_checkpoint.py", "-k", "disk or limit"),
+        tests("tests/faults/test_storage.py", f"{_STORAGE}test_checkpoint.py", "-k", "disk or limit or room"),
     ),
     15: ("run directory cannot be written", tests(_RUN, "-k", "written or room")),
     16: ("all checkpoints are bad", tests(f"{_STORAGE}test_checkpoint.py", "-k", "none_verifies")),
-    17: ("two runs, one directory", tests(_RUN, "tests/test_train_command.py", "-k", "second or holder or taken")),
+    17: ("two runs, one directory", rows.two_runs),
     18: ("a checkpoint of something else", tests(f"{_STORAGE}test_checkpoint.py", "-k", "something_else or wrapper")),
     19: ("uneven work", tests("tests/core/distributed/test_collectives.py", "-k", "unequal or uneven", planted=200)),
     20: ("ranks diverge", rows.divergence),
@@ -74,23 +81,44 @@ def write(lines: list[str]) -> None:
     PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join([*head, *body]) + f"\n{END}{after}")
 
 
+def kill_one_workload(words: list[str]) -> int:
+    """The kills of one workload; 0 where all of them held."""
+    parser = argparse.ArgumentParser(prog="fault_campaign.py kills")
+    parser.add_argument("--workload", choices=registry.names(), default="snake")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0, help="another one strikes other ranks at other moments")
+    parser.add_argument("--out", type=Path, help="a file for the result, to be read by --kills-from")
+    given = parser.parse_args(words)
+    done = kill(given.workload, given.kills, given.ranks, given.seed)
+    if given.out:
+        done.write(given.out)
+    print(f"{summary([done])}; {done.seconds / done.planted:.1f} s a kill")
+    return int(done.held < done.planted)
+
+
 def main() -> int:
     """Run the rows that are asked for; 0 where all of them held."""
+    if sys.argv[1:2] == ["kills"]:
+        return kill_one_workload(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
     parser.add_argument("--kills", type=int, default=50, help="kills for each workload")
+    parser.add_argument("--kills-from", default="", help="files that `kills --out` wrote, instead of killing")
     parser.add_argument("--few", type=int, default=5, help="how often the other faults are planted")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--workloads", default=",".join(registry.names()))
     parser.add_argument("--write", action="store_true", help="put the table into docs/guarantees.md")
     given = parser.parse_args()
-    options = Options(given.kills, given.few, given.ranks, given.workloads.split(","))
+    counted = [Path(name) for name in given.kills_from.split(",") if name]
+    options = Options(given.kills, given.few, given.ranks, given.workloads.split(","), counted)
     results = {}
     for number in map(int, given.rows.split(",")):
         results[number] = ROWS[number][1](options)
         print(table({number: results[number]})[-1], flush=True)
-    if given.write:
-        write(table(results))
+        if given.write:
+            write(table(results))
+    close_benches()
     return int(any(tally.held < tally.planted or not tally.planted for tally in results.values()))
 
 

@@ -1,8 +1,10 @@
 """Runs with planted faults, for fault_campaign.py: started through the command, timed, and searched for leftovers."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -19,8 +22,81 @@ from lockstep.core.storage.checkpoint import weights_hash
 from lockstep.core.storage.weights import load_weights
 
 PATIENCE = 900.0
+NURSERY = "lockstep.core.distributed.nursery"
+RESTARTS = "restarting all ranks"
 _KILLED_AT = re.compile(r"at step ([\d,]+)")
 _RESUMED = re.compile(r"resumed from step-(\d+)")
+
+
+class Going:
+    """A command that was started; its output is read as it comes."""
+
+    def __init__(self, words: list[str], run: Path, faults: str = "", **variables: str) -> None:
+        self.run = run
+        self.lines: list[tuple[float, str]] = []
+        """What it printed, and when."""
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "lockstep", *words],
+            env={**os.environ, "LOCKSTEP_FAULTS": faults, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append((time.monotonic(), line.rstrip()))
+
+    def wait_until(self, holds: Callable[[], bool]) -> bool:
+        """Wait for a condition; False where the run ended first."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def wait_for_points(self, count: int) -> bool:
+        """Wait until the run has so many log points."""
+        log = self.run / "metrics.jsonl"
+        return self.wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") >= count)
+
+    def said_since(self, when: float, pattern: str) -> float:
+        """When a line with a pattern was first printed after some moment; 0 if it was not."""
+        return next((at for at, line in list(self.lines) if at > when and re.search(pattern, line)), 0.0)
+
+    def family(self) -> list[psutil.Process]:
+        """All processes that the launcher has started, and those that they have."""
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def ranks(self) -> list[psutil.Process]:
+        """The ranks in their order: each leads a group, as the nursery does that they come from, and nothing else."""
+        found = []
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                is_nursery = process.ppid() == self.process.pid and NURSERY in process.cmdline()
+                if os.getpgid(process.pid) == process.pid and not is_nursery:
+                    found.append(process)
+        return sorted(found, key=lambda process: process.pid)
+
+    def ended(self) -> "Ended":
+        """Wait for the end."""
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            code = self.process.wait()
+        seconds = time.monotonic() - self.began
+        self._reader.join(10)
+        return Ended(code, self.lines, seconds, _left_behind(self.run, self.process.pid))
 
 
 @dataclass
@@ -29,7 +105,6 @@ class Ended:
 
     code: int
     lines: list[tuple[float, str]]
-    """What it printed, and when, in seconds since its start."""
     seconds: float
     left: list[str]
     """What it left behind and should not have."""
@@ -39,17 +114,11 @@ class Ended:
         """What it printed."""
         return "\n".join(line for _, line in self.lines)
 
-    def recoveries(self) -> list[float]:
-        """Seconds from each failure that the launcher reports to the next sign of progress."""
-        failed = [when for when, line in self.lines if "restarting all ranks" in line]
-        steps = [when for when, line in self.lines if line.startswith("step ")]
-        return [min((step - when for step in steps if step > when), default=0.0) for when in failed]
-
     def redone(self) -> list[int]:
         """Steps between the place of each failure and the checkpoint that was taken up after it."""
-        places = []
+        places: list[int] = []
         for _, line in self.lines:
-            if "restarting all ranks" in line and (found := _KILLED_AT.search(line)):
+            if RESTARTS in line and (found := _KILLED_AT.search(line)):
                 places.append(int(found[1].replace(",", "")))
             elif (found := _RESUMED.search(line)) and places:
                 places[-1] -= int(found[1])
@@ -61,22 +130,25 @@ class Bench:
     """One workload's short run in exact mode: how it is started, and what it ends in when nothing happens."""
 
     workload: str
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="lockstep-faults-")))
     updates: int = 12
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="lockstep-faults-")))
     runs: int = 0
 
     def __post_init__(self) -> None:
-        self.stride, self.hash = 0, ""
+        self.stride = 0
         ended, run = self.train(ranks=1)
         assert ended.code == 0, ended.text
-        steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-        self.updates, self.stride, self.hash = len(steps), steps[-1] // len(steps), final_hash(run)
+        self.steps, self.hash = [point["step"] for point in points_of(run)], final_hash(run)
+        self.updates, self.stride = len(self.steps), self.steps[-1] // len(self.steps)
+        times = [point["time"] for point in points_of(run)]
+        self.pace = (times[-1] - times[0]) / (len(times) - 1)
+        """Seconds an update."""
 
     def words(self, name: str, ranks: int, *more: str) -> list[str]:
         """The words of one run; a checkpoint every second update."""
         every = 2 * self.stride
         sizes = ["--max-updates", str(self.updates), "--checkpoint-every", str(every), "--eval-every", "0"]
-        where = ["--runs-dir", str(self.folder), "--run-name", name, "--ranks", str(ranks)]
+        where = ["--device", "cpu", "--runs-dir", str(self.folder), "--run-name", name, "--ranks", str(ranks)]
         return ["train", self.workload, "--preset", "debug", "--sync", "exact", *sizes, *where, *more]
 
     def train(
@@ -85,18 +157,29 @@ class Bench:
         faults: str = "",
         *more: str,
         name: str = "",
-        meanwhile: Callable[[subprocess.Popen, Path], None] | None = None,
+        meanwhile: Callable[[Going], None] = lambda going: None,
+        **variables: str,
     ) -> tuple[Ended, Path]:
-        """Run to the end, with faults; `meanwhile` gets the process and its run's directory while it goes on."""
+        """Run to the end, with faults; `meanwhile` gets the run while it goes on."""
         self.runs += 1
         name = name or f"{self.workload}-{self.runs}"
-        return execute(self.words(name, ranks, *more), faults, self.folder / name, meanwhile), self.folder / name
+        going = Going(self.words(name, ranks, *more), self.folder / name, faults, **variables)
+        meanwhile(going)
+        return going.ended(), self.folder / name
 
     def ends_alike(self, run: Path) -> bool:
         """Whether a run ended in the undisturbed weights, with every log point once."""
-        logged = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-        wanted = [self.stride * update for update in range(1, self.updates + 1)]
-        return logged == wanted and final_hash(run) == self.hash
+        logged = [point["step"] for point in points_of(run)]
+        return (run / "final").exists() and logged == self.steps and final_hash(run) == self.hash
+
+    def close(self) -> None:
+        """Remove what the runs left on purpose."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def points_of(run: Path) -> list[dict[str, Any]]:
+    """The log points of a run."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def final_hash(run: Path) -> str:
@@ -104,65 +187,21 @@ def final_hash(run: Path) -> str:
     return weights_hash(load_weights(run / "final")[0])
 
 
-def execute(
-    words: list[str], faults: str, run: Path, meanwhile: Callable[[subprocess.Popen, Path], None] | None = None
-) -> Ended:
-    """Run one command to its end."""
-    start = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lockstep", *words],
-        env={**os.environ, "LOCKSTEP_FAULTS": faults, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    lines: list[tuple[float, str]] = []
+def _left_behind(run: Path, launcher: int) -> list[str]:
+    """Processes of a run that outlived it by five seconds, a lock that is still signed, unfinished files.
 
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append((time.monotonic() - start, line.rstrip()))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    if meanwhile is not None:
-        meanwhile(process, run)
-    try:
-        code = process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-    seconds = time.monotonic() - start
-    left = _left_behind(run)
-    reader.join(10)
-    return Ended(code, lines, seconds, left)
-
-
-def wait_for_points(run: Path, count: int) -> None:
-    """Wait until a run has so many log points."""
-    log, deadline = run / "metrics.jsonl", time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not (log.exists() and log.read_bytes().count(b"\n") >= count):
-        time.sleep(0.05)
-
-
-def family(process: subprocess.Popen) -> list[psutil.Process]:
-    """The ranks and other processes that a launcher has started."""
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _left_behind(run: Path) -> list[str]:
-    """Processes of a run that outlived it by five seconds, a lock that is still signed, unfinished files."""
+    A port that is still listened on would need one of those processes.
+    """
     deadline = time.monotonic() + 5.0
     while (alive := _processes_of(run)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    lock = run / "lock.json"
-    signed = ["lock"] if (run / "final").exists() and lock.exists() and lock.read_text() else []
-    unfinished = [path.name for path in run.rglob(".tmp-*")] if (run / "final").exists() else []
-    return [f"process {pid}" for pid in alive] + signed + unfinished
+    left = [f"process {pid}" for pid in alive]
+    if (run / "final").exists():
+        lock = run / "lock.json"
+        left += ["lock"] if lock.exists() and lock.read_text() else []
+        left += [path.name for path in run.rglob(".tmp-*")]
+        left += [path.name for path in Path(tempfile.gettempdir()).glob(f"lockstep-launcher-{launcher}-*")]
+    return left
 
 
 def _processes_of(run: Path) -> list[int]:

@@ -15,6 +15,6 @@ CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "fault_campaign.py"
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("workload", registry.names())
 def test_fifty_kills_of_any_workload_end_in_the_undisturbed_hash(workload):
-    words = [sys.executable, str(CAMPAIGN), "--rows", "1", "--kills", "50", "--ranks", "4", "--workloads", workload]
+    words = [sys.executable, str(CAMPAIGN), "kills", "--workload", workload, "--kills", "50", "--ranks", "4"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

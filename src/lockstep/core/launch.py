@@ -82,22 +82,31 @@ def launch(
     max_restarts: int = 3,
     timeout: float = 600.0,
     smaller: Callable[[int], str | None] = lambda halvings: None,
+    modules: Sequence[str] = (),
+    device: str = "auto",
 ) -> int:
     """Run `lockstep ARGV` on so many ranks of this machine, restarting after a crash; returns the exit code.
 
     smaller: how the user would ask for micro-batches halved so many times; None where that cannot be.
+    modules: what every rank imports first. device: where the user wants them to compute.
     """
-    from lockstep.core.distributed.launcher import run_ranks
+    from lockstep.core.distributed import nursery
 
-    return run_ranks(
-        [sys.executable, "-m", "lockstep", *argv],
-        ranks,
-        machines=machines,
-        threads=threads_per_rank(ranks, threads),
-        max_restarts=max_restarts,
-        timeout=timeout,
-        smaller=smaller,
-    )
+    command, threads = ["-m", "lockstep", *argv], threads_per_rank(ranks, threads)
+    # Opened before this process imports torch itself: the two take as long as one.
+    with nursery.opened(command, modules, threads, device) as opened:
+        from lockstep.core.distributed.launcher import run_ranks
+
+        return run_ranks(
+            [sys.executable, *command],
+            ranks,
+            machines=machines,
+            threads=threads,
+            max_restarts=max_restarts,
+            timeout=timeout,
+            smaller=smaller,
+            nursery=opened,
+        )
 
 
 def halvings() -> int:

@@ -128,6 +128,8 @@ def start(
         max_restarts=options.max_restarts,
         timeout=config.timeout,
         smaller=lambda times: _how_to_halve(config, times),
+        modules=("lockstep.core.session", f"lockstep.workloads.{workload.name}.build"),
+        device=config.device,
     )
 
 

@@ -196,6 +196,36 @@ def test_a_killed_rank_is_restarted_into_a_working_world_on_loopback(start, tmp_
     assert json.loads((tmp_path / "result").read_text()) == [1, 2.0, 2, ["127.0.0.1"]]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("world.sum(torch.ones(3000))", "world.sum(torch.ones(4000))"),
+        ("world.gather_json(rank)", "world.sum(torch.ones(4))"),
+        ("world.agree(1), world.sum(torch.ones(4000))", "world.sum(torch.ones(4000)), world.agree(1)"),
+    ],
+    ids=["shape", "operation", "order"],
+)
+def test_ranks_that_make_different_exchanges_are_told_so(start, monkeypatch, debug, one, other):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", debug)
+    code, lines = start(
+        f"""
+        import torch
+        from lockstep.core.distributed.world import open_world
+        with open_world("cpu", timeout=6) as world:
+            ({one}) if rank else ({other})
+        """,
+        max_restarts=0,
+    )
+    assert code == 3
+    told = "\n".join(lines)
+    if debug == "DETAIL":
+        assert "Detected mismatch between collectives on ranks. Rank" in told
+    else:
+        assert "with TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both" in told
+
+
 def test_torchrun_starts_and_restarts_the_same_world(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -50,6 +50,15 @@ def test_the_report_shows_the_cause_with_its_last_twenty_lines_and_folds_the_oth
     assert lines[-1] == "rank(s) 0, 2 ended because of it"
 
 
+def test_where_no_rank_has_a_reason_of_its_own_the_report_points_to_the_debug_switch():
+    waited = [
+        ended(rank, 1, "RuntimeError: Timed out waiting 8000ms for send operation to complete") for rank in (0, 1)
+    ]
+    assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in report(waited, cause(waited))[-1]
+    killed = [ended(0, 1, LOST_PEER), ended(1, KILLED)]
+    assert "DETAIL" not in report(killed, cause(killed))[-1]
+
+
 def test_a_crash_is_restarted_at_once_and_then_after_longer_and_longer_waits():
     policy = RestartPolicy(4)
     decisions = [policy.decide([ended(0, KILLED, step=9)], []) for _ in range(5)]

@@ -22,12 +22,14 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from lockstep.core.distributed.failures import Exit
+from lockstep.core.distributed.nursery import Child, Nursery, forking
 from lockstep.core.distributed.outfit import Outfit
 from lockstep.core.distributed.rendezvous import Meeting
 from lockstep.core.distributed.restarts import INTERRUPTED, Decision, RestartPolicy
 from lockstep.core.distributed.vigil import Vigil
 from lockstep.core.errors import RunFailed, StoppedOnRequest
 
+Process = subprocess.Popen | Child
 MONITOR_INTERVAL = 0.1
 SILENCE_LIMIT = 120.0
 """Seconds without a beat after which a rank counts as hung."""
@@ -49,6 +51,7 @@ class Agent(LocalElasticAgent):
         spec: WorkerSpec,
         outfit: Outfit,
         policy: RestartPolicy,
+        nursery: Nursery | None,
         silence_limit: float,
         say: Callable[[str], None],
     ) -> None:
@@ -56,6 +59,7 @@ class Agent(LocalElasticAgent):
         assert isinstance(spec.rdzv_handler, Meeting)
         self._meeting = spec.rdzv_handler
         self._outfit, self._policy, self._silence_limit, self._say = outfit, policy, silence_limit, say
+        self._nursery = nursery
         self._requests: list[int] = []
         self._deadline: float | None = None
         """When the ranks that still run are ended."""
@@ -125,7 +129,7 @@ class Agent(LocalElasticAgent):
         for process in self._processes().values():
             process.send_signal(number)
 
-    def _processes(self) -> dict[int, subprocess.Popen]:
+    def _processes(self) -> dict[int, Process]:
         if not isinstance(self._pcontext, SubprocessContext):
             return {}
         return {rank: handler.proc for rank, handler in self._pcontext.subprocess_handlers.items()}
@@ -154,7 +158,8 @@ class Agent(LocalElasticAgent):
         self._begin_attempt()
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         self._outfit.renew(ranks, self._meeting, self._policy.halvings)
-        started = super()._start_workers(worker_group)
+        with forking(self._nursery):
+            started = super()._start_workers(worker_group)
         if self._requests:
             # They came between two attempts, when there was no rank to hear them.
             self._heed()
@@ -186,7 +191,7 @@ class Agent(LocalElasticAgent):
         if code and self._deadline is None:
             self._deadline = time.monotonic() + _GRACE.get(code, _CRASH_GRACE)
 
-    def _end_the_silent(self, running: dict[int, subprocess.Popen]) -> None:
+    def _end_the_silent(self, running: dict[int, Process]) -> None:
         """End ranks whose pulse stopped: stopped processes, and those that never let Python run again."""
         for rank, quiet in self._vigil.look(self._outfit.pulses, running).items():
             if quiet > self._silence_limit + _CRASH_GRACE:
@@ -253,7 +258,7 @@ class Agent(LocalElasticAgent):
         return Event(f"torchelastic.worker.status.{state}", source=source, metadata={})
 
 
-def _kill_group(process: subprocess.Popen) -> None:
+def _kill_group(process: Process) -> None:
     """End a rank and whatever it started; harmless where they have ended already."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -19,6 +19,7 @@ _FOLLOW_ON = re.compile(
     r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting"
 )
 _WAITED_IN_VAIN = re.compile(r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|timeout")
+_AT_ODDS = re.compile(r"distributed collective mismatch")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bMemoryError\b|can't allocate memory|_ALLOC_FAILED")
 
 
@@ -58,6 +59,11 @@ class Exit:
     def follows(self) -> bool:
         """Whether it ended because another rank had."""
         return self.ended_by_launcher or bool(_FOLLOW_ON.search(self.told))
+
+    @property
+    def at_odds(self) -> bool:
+        """Whether ranks may have made different exchanges: their data did not match, or all waited for each other."""
+        return bool(_AT_ODDS.search(self.told)) or (self.follows and not self.ended_by_launcher)
 
     @property
     def out_of_memory(self) -> bool:
@@ -126,7 +132,8 @@ def report(exits: Sequence[Exit], found: Exit) -> list[str]:
     """The cause with the end of what that rank told, then one line for all others."""
     others = [str(e.rank) for e in exits if e is not found and e.code and not e.ended_by_launcher]
     folded = [f"rank(s) {', '.join(others)} ended because of it"] if others else []
-    return [found.summary(), *found.last_lines(), *folded]
+    hint = ["ranks may have made different exchanges; with TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both"]
+    return [found.summary(), *found.last_lines(), *folded, *(hint if found.at_odds else [])]
 
 
 def last_words(error_file: Path, log: Path | None) -> tuple[str, float | None]:

@@ -13,6 +13,7 @@ from torch.distributed.elastic.agent.server.api import WorkerSpec
 
 from lockstep.core.distributed.agent import MONITOR_INTERVAL, SILENCE_LIMIT, Agent
 from lockstep.core.distributed.machines import Machines
+from lockstep.core.distributed.nursery import Nursery
 from lockstep.core.distributed.outfit import Outfit
 from lockstep.core.distributed.rendezvous import open_meeting
 from lockstep.core.distributed.restarts import INTERRUPTED, RestartPolicy, Smaller
@@ -32,11 +33,13 @@ def run_ranks(
     timeout: float = 600.0,
     silence_limit: float | None = None,
     smaller: Smaller = lambda halvings: None,
+    nursery: Nursery | None = None,
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> int:
     """Run a command as ranks of one world until they are done; returns the exit code for the user.
 
     ranks: on this machine. timeout: seconds that ranks wait for each other, and launchers for other machines.
+    nursery: where to fork the ranks; without one each is a program of its own.
     """
     _hush_elastic_logs()
     _sweep_folders()
@@ -47,7 +50,7 @@ def run_ranks(
         code = None
         while code is None:
             outfit = Outfit(Path(folder), threads)
-            code = _run_once(command, ranks, machines, outfit, policy, timeout, limit, say)
+            code = _run_once(command, ranks, machines, outfit, policy, nursery, timeout, limit, say)
     return code
 
 
@@ -57,6 +60,7 @@ def _run_once(
     machines: Machines | None,
     outfit: Outfit,
     policy: RestartPolicy,
+    nursery: Nursery | None,
     timeout: float,
     silence_limit: float,
     say: Callable[[str], None],
@@ -72,7 +76,7 @@ def _run_once(
         max_restarts=0,
         monitor_interval=MONITOR_INTERVAL,
     )
-    code = Agent(spec, outfit, policy, silence_limit, say).conduct()
+    code = Agent(spec, outfit, policy, nursery, silence_limit, say).conduct()
     if machines is None or code not in (None, *_LEAVING):
         meeting.end(code or 0)
     elif code is not None:

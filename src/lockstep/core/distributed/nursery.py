@@ -1,0 +1,227 @@
+"""The nursery: a process that has imported what ranks need, and forks one whenever a rank is to start.
+
+Importing torch and what stands on it is nearly all that starting a rank takes. Here it is done once, so that a start
+on few cores takes less and a restart hardly any time. The launcher need not have imported torch to open a nursery.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from lockstep.core import launch
+
+_DRIVERS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_PATIENCE = 300.0
+_TICK = 0.02
+
+
+class Child:
+    """A rank that the nursery has forked, as far as the launcher needs the ways of a subprocess.Popen."""
+
+    def __init__(self, pid: int, nursery: "Nursery") -> None:
+        self.pid, self._nursery = pid, nursery
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._nursery.exit_code(self.pid)
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end."""
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(_TICK)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Nursery:
+    """The launcher's side: orders go out by one pipe; process ids and exit codes come back by another."""
+
+    def __init__(self, command: Sequence[str], modules: Sequence[str], threads: int) -> None:
+        """`command`: what a rank runs, after the interpreter: -m, a module and its words."""
+        answers, theirs = os.pipe()
+        words = [sys.executable, "-m", __name__, str(os.getpid()), str(theirs), ",".join(modules), *command]
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            pass_fds=[theirs],
+            start_new_session=True,
+            env={"OMP_NUM_THREADS": str(threads), **os.environ},
+        )
+        os.close(theirs)
+        os.set_blocking(answers, False)
+        self._answers, self._rest = answers, b""
+        self._born: list[int] = []
+        self._codes: dict[int, int] = {}
+
+    def birth(self, env: Mapping[str, str], stdout: str | None, stderr: str | None) -> Child | None:
+        """Start a rank, its output going to files or where the launcher's goes; None where the nursery is gone."""
+        count, deadline = len(self._born), time.monotonic() + _PATIENCE
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({"env": dict(env), "outputs": [stdout, stderr]}).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return None
+        while len(self._born) == count and self._process.poll() is None and time.monotonic() < deadline:
+            select.select([self._answers], [], [], 1.0)
+            self._read()
+        return Child(self._born[-1], self) if len(self._born) > count else None
+
+    def exit_code(self, pid: int) -> int | None:
+        """How a rank ended; None while it runs."""
+        gone = self._process.poll() is not None
+        self._read()
+        # Its ranks die with the nursery.
+        return self._codes.get(pid, -signal.SIGKILL if gone else None)
+
+    def close(self) -> None:
+        """End it, and with it what still runs."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._answers)
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._answers, 65536):
+                self._rest += chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in map(json.loads, lines):
+            if "code" in line:
+                self._codes[line["pid"]] = line["code"]
+            else:
+                self._born.append(line["pid"])
+
+
+@contextlib.contextmanager
+def opened(command: Sequence[str], modules: Sequence[str], threads: int, device: str) -> Iterator[Nursery | None]:
+    """A nursery for ranks of a command on a device; None where each rank had better be a program of its own."""
+    # A GPU's driver that was touched before the fork is lost to the ranks, and machines with GPUs do not lack cores.
+    touchy = device != "cpu" and any(driver.exists() for driver in _DRIVERS)
+    if not modules or sys.platform != "linux" or touchy:
+        yield None
+        return
+    nursery = Nursery(command, modules, threads)
+    try:
+        yield nursery
+    finally:
+        nursery.close()
+
+
+@contextlib.contextmanager
+def forking(nursery: Nursery | None) -> Iterator[None]:
+    """Within, PyTorch's agent starts ranks by forking them; where that fails, as usual."""
+    from torch.distributed.elastic.multiprocessing import api
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    class Forked(SubprocessHandler):
+        def _popen(self, args: tuple, env: dict[str, str]) -> Any:
+            stdout, stderr = (stream.name if stream else None for stream in (self._stdout, self._stderr))
+            child = nursery.birth(env, stdout, stderr) if nursery else None
+            return child or super()._popen(args, env)
+
+    usual = api.get_subprocess_handler
+    api.get_subprocess_handler = Forked  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        api.get_subprocess_handler = usual
+
+
+def serve(orders: IO[bytes], answers: int) -> dict[str, Any] | None:
+    """Fork for every order and tell how children end; returns the order in a child, None once there are no more."""
+    asleep, awake = os.pipe()
+    for end in (asleep, awake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready, _, _ = select.select([orders.fileno(), asleep], [], [])
+        if asleep in ready:
+            os.read(asleep, 4096)
+            _tell_ends(answers)
+        if orders.fileno() in ready:
+            if not (line := orders.readline()):
+                return None
+            if not os.fork():
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                # Told once it leads a group: by that the launcher can end it and whatever it starts.
+                os.setsid()
+                _tell(answers, {"pid": os.getpid()})
+                for end in (asleep, awake, answers):
+                    os.close(end)
+                return json.loads(line)
+
+
+def _tell_ends(answers: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            _tell(answers, {"pid": ended[0], "code": os.waitstatus_to_exitcode(ended[1])})
+
+
+def _tell(answers: int, line: dict[str, int]) -> None:
+    os.write(answers, json.dumps(line).encode() + b"\n")
+
+
+def _become(order: dict[str, Any], nursery: int) -> None:
+    """Turn this fresh process into what the launcher ordered."""
+    for number, path in enumerate([os.devnull, *order["outputs"]]):
+        if path:
+            stream = os.open(path, os.O_RDWR if number == 0 else os.O_WRONLY | os.O_APPEND)
+            os.dup2(stream, number)
+            os.close(stream)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    os.environ[launch.LAUNCHER_VARIABLE] = str(nursery)
+    if os.environ.get("PYTHONFAULTHANDLER", "0") not in ("", "0"):
+        faulthandler.enable()
+
+
+def main(launcher: str, answers: str, modules: str, *command: str) -> None:
+    """Import, then serve; in a child, become the rank."""
+    launch.die_with_parent(int(launcher))
+    for module in modules.split(","):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    if threading.active_count() > 1:
+        # A lock that another thread holds would stay locked in the fork for ever; ranks are then started as usual.
+        return
+    nursery = os.getpid()
+    order = serve(os.fdopen(0, "rb", buffering=0, closefd=False), int(answers))
+    if order is None:
+        return
+    _become(order, nursery)
+    _, module, *words = command
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
