@@ -90,7 +90,13 @@ def _axes(pen: ImageDraw.ImageDraw, frame: _Frame) -> None:
     for number in range(_TICKS):
         value = frame.low + (frame.high - frame.low) * number / (_TICKS - 1)
         pen.line([(_LEFT, frame.y(value)), (width - _RIGHT, frame.y(value))], fill=_GRID)
-        pen.text((_LEFT - 8, frame.y(value)), f"{value:,.6g}", fill=_INK, font=_font(11), anchor="rm")
+        pen.text(
+            (_LEFT - 8, frame.y(value)),
+            f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}",
+            fill=_INK,
+            font=_font(11),
+            anchor="rm",
+        )
         day = frame.days * number / (_TICKS - 1)
         pen.text((frame.x(day), height - _BOTTOM + 6), f"{day:.0f}", fill=_INK, font=_font(11), anchor="ma")
 
