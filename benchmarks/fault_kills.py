@@ -15,6 +15,8 @@ from fault_runs import RESTARTS, Bench, Going
 KILLS_A_RUN = 8
 INTERVAL = 2
 """Updates between two checkpoints."""
+_BACK = r"^(step \d|done:)"
+"""What a run says that is back; one that was struck while it ended has nothing left to do but that."""
 LIMIT = 20.0
 """Seconds within which a run must be back to stepping."""
 
@@ -107,10 +109,10 @@ class _Strikes:
         if not going.wait_until(lambda: going.said_since(struck, RESTARTS) > 0):
             return False
         noticed = going.said_since(struck, RESTARTS)
-        if not going.wait_until(lambda: going.said_since(noticed, r"^step \d") > 0):
+        if not going.wait_until(lambda: going.said_since(noticed, _BACK) > 0):
             return False
         self.noticed.append(noticed - struck)
-        self.back.append(going.said_since(noticed, r"^step \d") - struck)
+        self.back.append(going.said_since(noticed, _BACK) - struck)
         return True
 
 
