@@ -12,6 +12,7 @@ LAST = torch.channels_last
 def arm(monkeypatch):
     """The gradients are the same on any processor, so they are tested on any."""
     monkeypatch.setattr(convolution, "is_arm", lambda: True)
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
 
 
 def pair(channels_in=3, channels_out=5, dtype=torch.float32):
@@ -93,14 +94,10 @@ def test_onednn_convolves_where_a_run_has_turned_it_off_for_products(monkeypatch
     monkeypatch.setattr(
         convolution.F, "conv2d", lambda *a, **k: seen.append(torch.backends.mkldnn.enabled) or convolve(*a, **k)
     )
-    before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False
-    try:
-        layer = Conv3x3(1, 1)
-        layer(torch.ones(1, 1, 2, 2, requires_grad=True)).sum().backward()
-        assert seen == [True, True] and not torch.backends.mkldnn.enabled
-        with torch.no_grad():
-            layer(torch.ones(1, 1, 2, 2))
-        assert not torch.backends.mkldnn.enabled
-    finally:
-        torch.backends.mkldnn.enabled = before
+    layer = Conv3x3(1, 1)
+    layer(torch.ones(1, 1, 2, 2, requires_grad=True)).sum().backward()
+    assert seen == [True, True] and not torch.backends.mkldnn.enabled
+    with torch.no_grad():
+        layer(torch.ones(1, 1, 2, 2))
+    assert not torch.backends.mkldnn.enabled
