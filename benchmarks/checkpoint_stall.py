@@ -28,7 +28,7 @@ TARGET = 0.02
 
 
 def measure(world: World, workload: str, config_text: str, folder: str, every: float, turns: int) -> dict:
-    """Speeds with and without checkpoints, each turn: by the wall clock, then by processor time. Called by every rank."""
+    """Speeds with and without checkpoints, each turn, by the wall clock and by processor time. Called by every rank."""
     config = from_yaml(config_text, registry.load(workload).config_class)
     world = world.with_lanes(config.effective_lanes, config.sync)
     learner = open_learner(world, workload, config_text)
