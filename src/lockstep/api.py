@@ -93,11 +93,11 @@ class Policy:
 
         Where actions are vectors, the best that is known, or with the noise of training: (B, A).
         """
-        return self._player.act(torch.as_tensor(observations), deterministic)[0].numpy()
+        return self._player.act(_seen(observations), deterministic)[0].numpy()
 
     def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
         """The probability of every action: (B, ...) -> (B, A). Nothing of it is remembered."""
-        chances = self._player.look(torch.as_tensor(observations))
+        chances = self._player.look(_seen(observations))
         if chances is None:
             raise UserError(f"{self.workload}: its actions are vectors, which have no probability each; use act")
         return chances.numpy()
@@ -120,10 +120,10 @@ def load(run_or_path: Run | str | Path, device: str = "auto") -> Policy:
 
 def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 2025) -> dict[str, Any]:
     """Play whole episodes: what `lockstep eval --json` prints. Writes nothing."""
-    options = take_all([f"episodes={episodes}", f"seed={seed}"], evaluation.EvaluateOptions())
+    options = take_all([f"episodes={episodes}", f"seed={seed}", "report=false"], evaluation.EvaluateOptions())
     subject = models.find(_named(run_or_path), options, [])
     subject.check_policy(TRAINED)
-    return evaluation.measure(subject, TRAINED, options.episodes, options.seed, options.device)
+    return evaluation.measure(subject, options)[0]
 
 
 def train(
@@ -154,6 +154,11 @@ def train(
 
 def _named(run_or_path: Run | str | Path) -> str:
     return str(run_or_path.path if isinstance(run_or_path, Run) else run_or_path)
+
+
+def _seen(observations: Any) -> Any:
+    """Arrays as tensors; what can be moved to a device as it is, such as a workload's own samples."""
+    return observations if hasattr(observations, "to") else torch.as_tensor(observations)
 
 
 def _text(value: Any) -> str:

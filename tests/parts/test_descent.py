@@ -21,6 +21,19 @@ def test_the_first_step_of_adam_moves_by_the_rate():
     torch.testing.assert_close(layer.weight.detach(), torch.tensor([[0.9, 1.1]]))
 
 
+def test_weights_decay_and_biases_and_scales_do_not():
+    layer = nn.Linear(2, 1)
+    layer.scale = nn.Parameter(torch.ones(3, 2))
+    nn.init.ones_(layer.weight), nn.init.ones_(layer.bias)
+    descent = Descent(dict(layer.named_parameters()), eps=1e-8, max_norm=1e9, weight_decay=0.1)
+    descent.set_rate(0.5)
+    for parameter in layer.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    descent.step()
+    torch.testing.assert_close(layer.weight.detach(), torch.full((1, 2), 0.95))
+    assert layer.bias.item() == 1.0 and torch.equal(layer.scale.detach(), torch.ones(3, 2))
+
+
 def test_the_norm_is_reported_before_clipping_and_limited_after():
     layer, descent = _descent(max_norm=0.5)
     layer.weight.grad = torch.tensor([[3.0, 4.0]])

@@ -123,6 +123,12 @@ def test_wrong_words_are_told_in_one_line(at_runs, capsys):
     assert "configuration that it was trained with" in complaint(capsys, "demo", "--grid-size", "9")
 
 
+def test_what_only_predictions_have_is_refused(at_runs, capsys):
+    assert "a stored model of snake is used with what it was trained on" in complaint(capsys, "demo", "--data", "x.zip")
+    assert "unknown" in complaint(capsys, "snake", "--policy", "random", "--data", "x.zip")
+    assert "snake plays episodes" in complaint(capsys, "demo", "--part", "test")
+
+
 def test_damaged_weights_are_refused(at_runs, capsys):
     path = at_runs / "final" / "model.safetensors"
     content = bytearray(path.read_bytes())

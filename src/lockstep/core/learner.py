@@ -24,6 +24,10 @@ class Evaluation:
         """The mean return: what `best` is chosen by."""
         return fmean(self.returns)
 
+    def numbers(self) -> dict[str, float]:
+        """What is worth a place in the log, under `eval/`."""
+        return {name: value for name, value in self.summary().items() if name.endswith("_mean")}
+
     def summary(self) -> dict[str, Any]:
         """The content of evaluation.json."""
         columns = {"return": self.returns, "length": [float(length) for length in self.lengths], **self.extra}
@@ -72,3 +76,8 @@ class Learner(Protocol):
 
     def timings(self) -> dict[str, float]:
         """Seconds of this rank since the last call, by part: environment, acting, learning, ..."""
+
+
+def asks_for_evaluation(learner: Learner) -> bool:
+    """Whether the learner itself says that now is the time for one, as at the end of an epoch; most never do."""
+    return bool(getattr(learner, "evaluation_due", False))

@@ -7,7 +7,7 @@ from lockstep.core import failpoints
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
 from lockstep.core.health import FiniteWatch
-from lockstep.core.learner import Learner
+from lockstep.core.learner import Learner, asks_for_evaluation
 from lockstep.core.pulse import Pulse
 from lockstep.core.random import derive_seed
 from lockstep.core.reporting.display import Display
@@ -62,7 +62,8 @@ class Loop:
                 finished = self._finished()
                 if config.check_every and learner.updates % config.check_every == 0:
                     self.compare_replicas()
-                evaluates = bool(config.eval_every) and (finished or _crossed(before, learner.steps, config.eval_every))
+                due = asks_for_evaluation(learner) or _crossed(before, learner.steps, config.eval_every)
+                evaluates = bool(config.eval_every) and (finished or due)
                 if evaluates:
                     self.evaluate()
                 if finished or evaluates or learner.updates % config.log_every == 0:

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from lockstep.core.config.fields import OffOrCount, Range, nearest
 from lockstep.core.config.run_config import RunConfig
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
     "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
-    "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n\n"
+    "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n"
+    "       lockstep eval RUN [--data PATH | --part validation | test | train] where a workload predicts from data\n\n"
     "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
     "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
     "its evaluation.json unless --output says otherwise."
@@ -36,7 +37,7 @@ class EvaluateOptions(ModelOptions):
     """What is played."""
 
     episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
-    """Whole episodes to play."""
+    """Whole episodes to play; a workload that predicts is measured on all that there is."""
     seed: OffOrCount = 2025
     """Where the episodes' random numbers start from."""
     policy: str = TRAINED
@@ -45,62 +46,113 @@ class EvaluateOptions(ModelOptions):
     """Where teams meet: who plays, a run, a file or a baseline of the workload; none = the model that is evaluated."""
     against: str = ""
     """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
+    data: str = ""
+    """Where a workload predicts: other data to measure on than the run's own."""
+    part: Literal["validation", "test", "train"] = "validation"
+    """Where a workload predicts: which part of the run's own data to measure on."""
     report: bool = True
-    """Also compare with others and draw charts, where the workload does that for a trained model."""
+    """Also compare with others and draw charts beside the JSON file, where the workload does that."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
     """Print the results as JSON instead of a table."""
 
 
+class Report(Protocol):
+    """What a workload has to say of a model in its own way."""
+
+    def summary(self) -> dict[str, Any]:
+        """For evaluation.json."""
+
+    def table(self) -> str:
+        """For people."""
+
+    def write(self, folder: Path) -> list[Path]:
+        """Draw charts into a folder; returns their paths."""
+
+
 def evaluate(words: list[str]) -> int:
     """The verb `eval`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
-    subject = models.find(text, options, fields)
+    subject = models.find(text, options, fields, options.data)
     _check_writable(options.output)
     if options.team or options.against:
         return _contest(subject, options)
     subject.check_policy(options.policy)
-    model = models.load(subject, options.device) if options.policy == TRAINED else None
-    results = measure(subject, options.policy, options.episodes, options.seed, options.device, model)
-    lines = [table(results)]
-    if model is not None and options.report and hasattr(subject.workload.module, "report"):
-        lines += _report(results, subject, model, options)
+    _check_part(subject, options)
+    results, report = measure(subject, options)
+    target = _target(subject, options)
+    lines = _told(results, report)
+    if report and options.report and target:
+        lines.append(_write_charts(report, target.parent))
     print(json.dumps(results, indent=1) if options.json else "\n\n".join(lines))
-    _store(results, subject, options)
+    if target:
+        _store(results, target, asked_for=bool(options.output))
     return 0
 
 
-def _report(results: dict[str, Any], subject: Subject, model: "TrainedModel", options: EvaluateOptions) -> list[str]:
-    """Add the workload's own comparison to the results, on at most one batch of episodes; returns it for people."""
-    episodes = min(options.episodes, LARGEST_BATCH)
-    found = subject.workload.offer("report")(subject.config, model.learner, model.world, episodes, options.seed)
-    results["comparison"] = found.summary()
-    folder = Path(options.output).parent if options.output else subject.run.path if subject.run else None
-    if folder is None:
-        return [found.table()]
-    try:
-        return [found.table(), f"chart: {found.write(folder)}"]
-    except OSError as error:
-        return [found.table(), f"no chart written ({error.strerror}); --output FILE puts it elsewhere"]
-
-
-def measure(
-    subject: Subject, policy: str, episodes: int, seed: int, device: str, model: "TrainedModel | None" = None
-) -> dict[str, Any]:
-    """Play episodes and report: the content of evaluation.json. `model`: the trained one, where it is loaded."""
+def measure(subject: Subject, options: EvaluateOptions) -> tuple[dict[str, Any], Report | None]:
+    """The content of evaluation.json, and the workload's own report where it has one."""
+    policy = options.policy
     about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
-    if policy == TRAINED:
-        model = model or models.load(subject, device)
+    model = models.load(subject, options.device) if policy == TRAINED else None
+    if model is not None:
         about |= {"model": str(subject.path), "step": model.step}
-        played = [model.learner.evaluate(count, first) for count, first in _batches(episodes, seed)]
-    else:
-        play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, device)
-        played = [play(policy, subject.config, world, count, first) for count, first in _batches(episodes, seed)]
-    results = about | _joined(played).summary()
+    if subject.workload.predicts:
+        return _predictions(about, subject, model, options)
+    results = about | _play(subject, model, options).summary()
     more = getattr(subject.workload.module, "more_results", None)
-    return results | more(subject.config, results) if more else results
+    results |= more(subject.config, results) if more else {}
+    if model is None or not options.report or not hasattr(subject.workload.module, "report"):
+        return results, None
+    # A comparison plays at most one batch of episodes.
+    episodes = min(options.episodes, LARGEST_BATCH)
+    report = subject.workload.offer("report")(subject.config, model.learner, model.world, episodes, options.seed)
+    return results | {"comparison": report.summary()}, report
+
+
+def _told(results: dict[str, Any], report: Report | None) -> list[str]:
+    """The results for people, paragraph by paragraph; of predictions the report is all that there is."""
+    if report and "episodes" not in results:
+        return [_heading(results) + report.table()]
+    return [table(results), *([report.table()] if report else [])]
+
+
+def _predictions(
+    about: dict[str, Any], subject: Subject, model: "TrainedModel | None", options: EvaluateOptions
+) -> tuple[dict[str, Any], Report]:
+    world = model.world if model else models.place_of(subject, options.device)
+    assess, learner = subject.workload.offer("assess"), model.learner if model else None
+    report = assess(subject.config, options.policy, learner, subject.data, options.part, world)
+    return about | report.summary(), report
+
+
+def _play(subject: Subject, model: "TrainedModel | None", options: EvaluateOptions) -> "Evaluation":
+    """Whole episodes with the trained model, or with a baseline where there is none."""
+    batches = _batches(options.episodes, options.seed)
+    if model is not None:
+        return _joined([model.learner.evaluate(count, first) for count, first in batches])
+    play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, options.device)
+    return _joined([play(options.policy, subject.config, world, count, first) for count, first in batches])
+
+
+def _write_charts(report: Report, folder: Path) -> str:
+    """A line about what was drawn, or why it was not."""
+    try:
+        return f"charts: {', '.join(map(str, report.write(folder)))}"
+    except (UserError, OSError) as error:
+        reason = f"{error.strerror}; --output FILE puts them elsewhere" if isinstance(error, OSError) else str(error)
+        return f"no charts written ({reason})"
+
+
+def _check_part(subject: Subject, options: EvaluateOptions) -> None:
+    if options.part == "validation":
+        return
+    if not subject.workload.predicts:
+        raise UserError(f"--part {options.part}: {subject.workload.name} plays episodes; leave it out")
+    if subject.data:
+        raise UserError(f"--part {options.part}: is a part of the run's own data; leave it or --data out")
 
 
 @dataclass(frozen=True)
@@ -132,7 +184,7 @@ def _contest(subject: Subject, options: EvaluateOptions) -> int:
     results = {"workload": subject.workload.name, "seed": options.seed, **result.summary()}
     print(json.dumps(results, indent=1) if options.json else result.table())
     if options.output:
-        _write(Path(options.output), results)
+        _store(results, Path(options.output), asked_for=True)
     return 0
 
 
@@ -165,10 +217,7 @@ def table(results: dict[str, Any]) -> str:
     """The results for people: a heading and a line for each quantity."""
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
     names = [name for name in names if name != f"{results['workload']}_task"]  # a number that only tells tasks apart
-    what = f"{results['workload']}, {results['policy']}"
-    if results.get("step") is not None:
-        what += f" for {results['step']:,} steps ({results['model']})"
-    lines = [f"{what}: {results['episodes']:,} episodes, seed {results['seed']}", ""]
+    lines = [f"{_heading(results)}{results['episodes']:,} episodes, seed {results['seed']}", ""]
     width = max(map(len, names))
     lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
     for name in names:
@@ -177,6 +226,14 @@ def table(results: dict[str, Any]) -> str:
             + "".join(f"{results[f'{name}_{number}']:12,.2f}" for number in _NUMBERS)
         )
     return "\n".join([*lines, *_task_lines(results)])
+
+
+def _heading(results: dict[str, Any]) -> str:
+    """Who it was, with a colon."""
+    what = f"{results['workload']}, {results['policy']}"
+    if results.get("step") is not None:
+        what += f" for {results['step']:,} steps ({results['model']})"
+    return f"{what}: "
 
 
 def _task_lines(results: dict[str, Any]) -> list[str]:
@@ -224,23 +281,18 @@ def _check_writable(output: str) -> None:
         raise UserError(f"--output {output}: {problem}; give the path of a file to write")
 
 
-def _store(results: dict[str, Any], subject: Subject, options: EvaluateOptions) -> None:
+def _target(subject: Subject, options: EvaluateOptions) -> Path | None:
+    """Where the results go: to the file that was asked for, else to the run whose model it is."""
     if options.output:
-        _write(Path(options.output), results)
-    elif subject.run is not None and options.policy == TRAINED:
-        try:
-            write_atomically(subject.run.path / "evaluation.json", _as_json(results))
-        except OSError as error:
-            # A run that only may be read can still be evaluated.
-            print(f"evaluation.json not written ({error.strerror}); --output FILE puts it elsewhere", file=sys.stderr)
+        return Path(options.output)
+    return subject.run.path / "evaluation.json" if subject.run and options.policy == TRAINED else None
 
 
-def _write(path: Path, results: dict[str, Any]) -> None:
+def _store(results: dict[str, Any], path: Path, asked_for: bool) -> None:
     try:
-        write_atomically(path, _as_json(results))
+        write_atomically(path, (json.dumps(results, indent=1) + "\n").encode())
     except OSError as error:
-        raise UserError(f"--output {path}: not written ({error.strerror})") from error
-
-
-def _as_json(results: dict[str, Any]) -> bytes:
-    return (json.dumps(results, indent=1) + "\n").encode()
+        if asked_for:
+            raise UserError(f"--output {path}: not written ({error.strerror})") from error
+        # A run that only may be read can still be evaluated.
+        print(f"{path.name} not written ({error.strerror}); --output FILE puts it elsewhere", file=sys.stderr)

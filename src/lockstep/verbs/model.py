@@ -50,6 +50,8 @@ class Subject:
     """A run, a stored directory or a file; None for a workload alone."""
     run: RunDirectory | None = None
     """The run that the weights belong to, if any."""
+    data: str = ""
+    """Other data than the model's own to be used on; none = a part of its own."""
 
     def check_policy(self, policy: str) -> None:
         """See that there is such a policy, and weights where it needs them."""
@@ -71,21 +73,27 @@ class TrainedModel:
     """Steps it was trained for; None where nobody knows."""
 
 
-def find(text: str, options: ModelOptions, fields: list[str]) -> Subject:
-    """The model a user named; `fields` are the words that set fields of a configuration which no file tells."""
+def find(text: str, options: ModelOptions, fields: list[str], data: str = "") -> Subject:
+    """The model a user named; `fields` are the words that set fields of a configuration which no file tells.
+
+    `data`: what a stored model that describes itself is to be used on; otherwise it is one of those fields.
+    """
+    own = [*fields, f"--data={data}"] if data else fields
     path = _existing(text, Path(options.runs_dir))
     name = text.replace("-", "_")
     if name in registry.names() and (path is None or not _describes_itself(path)):
-        return Subject(*_by_hand(name, options, fields))
+        return Subject(*_by_hand(name, options, own))
     if path is None:
         path = RunDirectory.find(text, Path(options.runs_dir)).path
     if options.workload or options.config:
         name = options.workload or _described(path)[0]
-        return Subject(*_by_hand(name, options, fields), path=path, run=_run_around(path))
+        return Subject(*_by_hand(name, options, own), path=path, run=_run_around(path))
     name, config_text, source = _described(path)
     workload = registry.load(name)
     _refuse(fields, workload, options)
-    return Subject(workload, from_yaml(config_text, workload.config_class, source), path, _run_around(path))
+    if data and not workload.predicts:
+        raise UserError(f"--data {data}: a stored model of {name} is used with what it was trained on; leave this out")
+    return Subject(workload, from_yaml(config_text, workload.config_class, source), path, _run_around(path), data)
 
 
 def place_of(subject: Subject, device: str) -> "World":

@@ -28,7 +28,8 @@ USAGE = (
     "       lockstep play RUN --log game.json   or   lockstep play WORKLOAD --replay game.json\n\n"
     "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
     "one typical game: of nine, with the seeds S to S+8, the one with the median return. With --episodes N it shows\n"
-    "the first N games of seed S. Where a workload keeps a blotter (trading), that is printed instead of frames."
+    "the first N games of seed S. Where a workload keeps a blotter (trading), that is printed instead.\n"
+    "Where it predicts (cricket), matches of the data are followed, from number S on."
 )
 CANDIDATES = 9
 """Games out of which a video's is chosen."""
@@ -57,6 +58,8 @@ class PlayOptions(ModelOptions):
     """File to write the first game of the seed to, as JSON, instead of showing it; where the workload has such logs."""
     replay: str = ""
     """File that a game was written to, to be shown instead of a new one."""
+    data: str = ""
+    """Where a workload predicts: other data to follow than what the run was validated on."""
     max_frames: OffOrCount = 0
     """Frames after which to end; 0 = no limit, in a video 1,000."""
 
@@ -88,7 +91,7 @@ def play(words: list[str]) -> int:
     """The verb `play`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
-    subject = models.find(text, options, fields)
+    subject = models.find(text, options, fields, options.data)
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
     if not options.replay:
         subject.check_policy(options.policy)
@@ -116,8 +119,9 @@ class _Stage:
         if self._options.replay:
             return self._subject.workload.offer("read_log")(Path(self._options.replay))
         make = self._subject.workload.offer("scenes")
-        # Where drawing costs something, the workload asks whether anybody will look.
-        asked = {"pictures": bool(self._options.video)} if "pictures" in signature(make).parameters else {}
+        # A workload asks whether anybody will look, where drawing costs something, and which data it is to follow.
+        known = {"pictures": bool(self._options.video), "data": self._subject.data}
+        asked = {name: value for name, value in known.items() if name in signature(make).parameters}
         return make(self._subject.config, self._act(seed), seed, **asked)
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
@@ -130,8 +134,8 @@ class _Stage:
 
     def typical(self, seed: int) -> int:
         """Out of a few seeds from this one on, that of the first game with the median return (of two, the better)."""
-        if self._options.replay:
-            return seed
+        if self._options.replay or self._subject.workload.predicts:
+            return seed  # a match of the data, not one that is played anew
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = self._subject.workload.offer("evaluate_baseline")

@@ -57,9 +57,10 @@ class Player:
         try:
             with self._precision.autocast():
                 return mind.act(observation.to(self._device))[0].float()
-        except RuntimeError as error:
-            shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
-            raise UserError(f"observations of shape {shape}: the network does not take them ({reason})") from error
+        except (RuntimeError, AttributeError) as error:
+            what = f"of shape {tuple(observation.shape)}" if isinstance(observation, Tensor) else "of this kind"
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(f"observations {what}: the network does not take them ({reason})") from error
 
     def _mind_of(self, count: int) -> Mind:
         """What remembers a batch of this size; another size is another batch."""

@@ -37,6 +37,11 @@ class Workload:
         """Its named configurations."""
         return self.module.PRESETS
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it predicts from data, and is measured by its predictions instead of by episodes."""
+        return hasattr(self.module, "assess")
+
     def preset(self, name: str = "base") -> Any:
         """Make the whole configuration that a preset stands for."""
         return self.presets[_known(name, list(self.presets), f"preset of {self.name}")]()

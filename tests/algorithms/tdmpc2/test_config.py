@@ -57,6 +57,14 @@ def test_what_does_not_go_together_is_refused_in_one_line(changes, message):
     assert "\n" not in str(caught.value)
 
 
+def test_weak_scaling_keeps_what_each_rank_does():
+    config = TDMPC2Config(scaling="weak", batch_size=256).for_world(8)
+    assert (config.num_envs, config.batch_size, config.updates_per_step) == (8, 2048, 0.125)
+    # After as many steps of each environment there are as many updates as on one rank.
+    assert config.updates_after(8 * 3000, 500) - config.updates_after(8 * 2600, 500) == 400
+    assert config.for_world(8) == config
+
+
 def test_the_plan_states_the_ratio_of_updates():
     rows = dict(TDMPC2Config(updates_per_step=0.5, sync_freq=4).work(str))
     assert "0.5 update(s) a step, applied 4 at a time" in rows["batch"]

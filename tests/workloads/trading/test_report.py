@@ -66,7 +66,7 @@ def test_everybody_trades_the_same_episodes(found):
 
 
 def test_the_chart_is_a_picture(found, tmp_path):
-    path = found.write(tmp_path)
+    (path,) = found.write(tmp_path)
     assert path.name == "equity.png"
     assert Image.open(path).size == (900, 460)
 

@@ -1,8 +1,8 @@
 """What TD-MPC2 can be told, over all ranks, and which numbers go together. Nothing here needs torch."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range
 from lockstep.core.config.run_config import RunConfig
@@ -166,6 +166,13 @@ class TDMPC2Config(RunConfig):
     def lane_units(self) -> int:
         """Count the environments, which is what the lanes split; data can be split as one likes."""
         return 0 if self.offline else self.num_envs
+
+    def for_world(self, size: int) -> Self:
+        """Work out weak scaling: each rank's environments and batch stay what they are, and so do its updates."""
+        effective = super().for_world(size)
+        if self.scaling == "strong":
+            return effective
+        return replace(effective, updates_per_step=self.updates_per_step / size)
 
     @property
     def round_size(self) -> int:

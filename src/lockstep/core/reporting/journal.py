@@ -41,11 +41,9 @@ class Journal:
 
     def note_evaluation(self, evaluation: Evaluation) -> None:
         """Keep an evaluation for the next log point, and in full in evaluation.json."""
-        summary = evaluation.summary()
-        numbers = {name: value for name, value in summary.items() if name.endswith("_mean")}
-        self._evaluation = {f"eval/{name}": value for name, value in numbers.items()}
+        self._evaluation = {f"eval/{name}": value for name, value in evaluation.numbers().items()}
         if self._world.leads:
-            write_atomically(self._directory / "evaluation.json", json.dumps(summary, indent=1).encode())
+            write_atomically(self._directory / "evaluation.json", json.dumps(evaluation.summary(), indent=1).encode())
 
     def write(self, step: int) -> dict[str, float]:
         """One log point over the world. Called by every rank; every rank gets the metrics."""

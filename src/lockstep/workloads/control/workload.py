@@ -68,9 +68,14 @@ def base() -> ControlConfig:
     return ControlConfig(task="walker-walk", steps=50_000, eval_every=10_000, checkpoint_every=25_000)
 
 
+def guide() -> ControlConfig:
+    """Train with the guide's numbers: dog-run for ten million steps; add --scaling weak for sizes per rank."""
+    return ControlConfig(task="dog-run", steps=10_000_000, checkpoint_every=250_000)
+
+
 summary = "Continuous control (DeepMind Control, Gymnasium), TD-MPC2"
 config_class = ControlConfig
-PRESETS: dict[str, Callable[[], ControlConfig]] = {preset.__name__: preset for preset in (debug, small, base)}
+PRESETS: dict[str, Callable[[], ControlConfig]] = {preset.__name__: preset for preset in (debug, small, base, guide)}
 
 
 def build(config: ControlConfig, world: Any) -> Any:

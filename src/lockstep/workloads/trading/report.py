@@ -97,7 +97,7 @@ class Report:
         """For people."""
         return "\n\n".join("\n".join(section.lines()) for section in self.sections.values())
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path) -> list[Path]:
         """Draw the mean account of everybody day by day, with the middle 80 % of the trained policy's."""
         section = list(self.sections.values())[-1]
         curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
@@ -106,7 +106,7 @@ class Report:
         title = f"account value in dollars, {section.title}: means, and 80 % of the trained policy's episodes"
         path = folder / EQUITY
         chart.draw(means, title, band=chart.Band(low, high, TRAINED)).save(path)
-        return path
+        return [path]
 
 
 def report(config: TradingConfig, learner: PPOLearner, world: World, episodes: int, seed: int) -> Report:

@@ -1,0 +1,110 @@
+"""Which relations of the cricket graph earn their place: each is left out, and everything trained for equal epochs.
+
+python benchmarks/cricket_ablation.py --data MATCHES.zip --split split.json [--epochs 4] [field=value ...]
+
+Differences in validation log loss are to the whole graph trained from the same seed, paired by match; the standard
+error is over matches. The whole graph is also trained from another seed, which shows what chance alone does.
+"""
+
+import argparse
+import math
+import time
+from dataclasses import replace
+
+import torch
+from torch.nn import functional as F
+
+from lockstep.core.config.sources import resolve
+from lockstep.core.distributed.world import World, choose_device, describe_device
+from lockstep.core.precision import Precision
+from lockstep.core.session import fix_arithmetic
+from lockstep.workloads.cricket.build import dataset_of, learner_for, open_splits
+from lockstep.workloads.cricket.config import CricketConfig
+from lockstep.workloads.cricket.data import Splits
+from lockstep.workloads.cricket.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS, PLAYER_RELATIONS, RELATIONS
+from lockstep.workloads.cricket.table import DeliveryTable
+from lockstep.workloads.cricket.workload import base, debug
+
+WHOLE = "the whole graph"
+GROUPS = {
+    "all between balls": ",".join((*BALL_RELATIONS, *OTHER_BALL_RELATIONS)),
+    "all from balls to players": ",".join(PLAYER_RELATIONS),
+    "all between context nodes": "conditions,relates_to,matchup",
+    "all balls": "ball",
+}
+
+
+def train(config: CricketConfig, splits: Splits, world: World) -> tuple[torch.Tensor, float, int]:
+    """The log loss of every validation sample, samples a second, and how many weights there are."""
+    learner = learner_for(config, world, splits)
+    begin = time.perf_counter()
+    while not learner.done():
+        learner.step()
+    world.device_barrier()
+    speed = learner.steps / (time.perf_counter() - begin)
+    weights = sum(parameter.numel() for parameter in learner.model.network.parameters())
+    return surprises(learner.model, config, splits.validation, world), speed, weights
+
+
+@torch.no_grad()
+def surprises(model: torch.nn.Module, config: CricketConfig, table: DeliveryTable, world: World) -> torch.Tensor:
+    """The log loss of each delivery that is a sample, 0 for the others: (N,)."""
+    table = table.to(world.device)
+    data, precision = dataset_of(config, table), Precision(config.precision, world.device)
+    found = torch.zeros(len(table), device=world.device)
+    for group, size in enumerate(data.sizes):
+        for index in torch.arange(size, device=world.device).split(1024):
+            with precision.autocast():
+                (logits,) = model(data.inputs(group, index))
+            found[data.rows(group, index)] = F.cross_entropy(
+                logits.float(), data.labels(group, index), reduction="none"
+            )
+    return found.double().cpu()
+
+
+def paired(one: torch.Tensor, other: torch.Tensor, table: DeliveryTable) -> tuple[float, float]:
+    """The mean difference of two models' losses, and its standard error over matches."""
+    matches = len(table.matches)
+    by_match = torch.zeros(matches, dtype=torch.float64).index_add(0, table.match, one - other)
+    samples = torch.bincount(table.match[table.sample], minlength=matches)
+    mean = float(by_match.sum()) / table.samples
+    spread = float((by_match - mean * samples).square().sum())
+    return mean, math.sqrt(spread) / table.samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="")
+    parser.add_argument("--split", default="")
+    parser.add_argument("--cache-dir", default="")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--tiny", action="store_true", help="the preset `debug`, to try this script")
+    parser.add_argument("--only", default="", help="names to leave out, instead of all; separated by /")
+    parser.add_argument("fields", nargs="*", help="field=value")
+    arguments = parser.parse_args()
+    given = {"data": arguments.data, "split": arguments.split, "cache_dir": arguments.cache_dir}
+    start = replace(debug() if arguments.tiny else base(), epochs=arguments.epochs, patience=0, log_every=200, **given)
+    start = replace(resolve(start, overrides=arguments.fields).config, drop_relations="")
+    world = World(device=choose_device(start.device, 0)).with_lanes(start.effective_lanes, "fast")
+    fix_arithmetic(start, world)
+    splits = open_splits(start, world)
+    print(f"{describe_device(world.device)}; {splits.validation.samples:,} validation samples", flush=True)
+    left_out = {name: GROUPS.get(name, name) for name in arguments.only.split("/")} if arguments.only else None
+    left_out = left_out or {relation: relation for relation in RELATIONS} | GROUPS
+    print(f"{'left out':28}{'log loss':>10}{'difference':>12}{'error':>8}{'weights':>10}{'samples/s':>11}")
+    whole, speed, weights = train(start, splits, world)
+    mean = float(whole.sum()) / splits.validation.samples
+    print(f"{WHOLE:28}{mean:10.4f}{'':20}{weights / 1e6:9.2f}M{speed:11,.0f}", flush=True)
+    trials = {f"{WHOLE}, seed {start.seed + 1}": replace(start, seed=start.seed + 1)}
+    trials |= {name: replace(start, drop_relations=dropped) for name, dropped in left_out.items()}
+    for name, config in trials.items():
+        losses, speed, weights = train(config, splits, world)
+        difference, error = paired(losses, whole, splits.validation)
+        print(
+            f"{name:28}{mean + difference:10.4f}{difference:+12.4f}{error:8.4f}{weights / 1e6:9.2f}M{speed:11,.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

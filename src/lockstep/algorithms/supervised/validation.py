@@ -1,0 +1,119 @@
+"""How good a classifier is: samples shared out over lanes, counted as sums, added up over the world."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.algorithms.supervised.dataset import Dataset, Tally
+from lockstep.algorithms.supervised.model import SupervisedModel
+from lockstep.algorithms.supervised.passes import Pass, Places, in_order
+from lockstep.core.distributed.world import World
+from lockstep.core.graphs import Accelerator
+from lockstep.core.learner import Evaluation
+from lockstep.core.precision import Precision
+
+
+@dataclass
+class Validation(Evaluation):
+    """What was counted of some samples. As a return it is the negative log loss, since the loop looks for the most."""
+
+    measured: dict[str, float] = field(default_factory=dict)
+    """What the tally says."""
+    total: Tensor | None = None
+    """The tally's sums."""
+
+    @classmethod
+    def of(cls, total: Tensor, tally: Tally, seed: int) -> "Validation":
+        """The validation that some sums amount to."""
+        measured = tally.numbers(total)
+        return cls([-measured["log_loss"]], [int(measured["samples"])], seed, measured=measured, total=total)
+
+    @property
+    def log_loss(self) -> float:
+        """The mean over samples."""
+        return self.measured["log_loss"]
+
+    def numbers(self) -> dict[str, float]:
+        """What is worth a place in the log."""
+        return {name: value for name, value in self.measured.items() if name != "samples"}
+
+    def summary(self) -> dict[str, Any]:
+        """The content of evaluation.json."""
+        return {"samples": self.lengths[0], "seed": self.seed, **self.numbers()}
+
+
+@dataclass
+class _Seat:
+    """Where the samples of one group are put to be measured: tensors that stay where they are."""
+
+    group: int
+    index: Tensor
+    weight: Tensor
+
+
+class Validator:
+    """Measures a model on a dataset, batch by batch, in standing tensors that a GPU can replay from."""
+
+    def __init__(
+        self,
+        model: SupervisedModel,
+        dataset: Dataset,
+        tally: Tally,
+        world: World,
+        *,
+        batch_size: int,
+        precision: Precision,
+        accelerator: Accelerator,
+    ) -> None:
+        self._model, self._dataset, self._tally, self._world = model, dataset, tally, world
+        self._batch_size, self._precision = batch_size, precision
+        self._plan = Pass(dataset.sizes, batch_size, world.lanes.total)
+        self._seats = [self._empty_seats(self._plan, len(lanes)) for lanes in world.lanes.cohorts]
+        self._sums = torch.zeros(tally.size, dtype=torch.float64, device=world.device)
+        self._measure = [accelerator.record(self._measure_once) for _ in world.lanes.cohorts]
+
+    def validate(self, samples: int, seed: int) -> Validation:
+        """Measure this many samples at most. Called by every rank."""
+        plan, seats, measure = self._plan, self._seats, self._measure
+        if samples < plan.samples:
+            sizes = tuple(-(-size * samples // plan.samples) for size in plan.sizes)
+            plan = Pass(sizes, self._batch_size, plan.lanes)
+            seats = [self._empty_seats(plan, len(lanes)) for lanes in self._world.lanes.cohorts]
+            measure = [self._measure_once] * len(seats)
+        parts = []
+        for lanes, own, once in zip(self._world.lanes.cohorts, seats, measure, strict=True):
+            self._sums.zero_()
+            places = in_order(plan, lanes, self._world.device)
+            for number in range(plan.batches):
+                _seat(own, places, number)
+                once(own)
+            parts.append(self._sums.clone())
+        return Validation.of(self._world.total(parts).cpu(), self._tally, seed)
+
+    @torch.no_grad()
+    def _measure_once(self, seats: list[_Seat]) -> None:
+        for seat in seats:
+            inputs = self._dataset.inputs(seat.group, seat.index)
+            with self._precision.autocast():
+                (log_probabilities,) = self._model(inputs)
+            label = self._dataset.labels(seat.group, seat.index)
+            self._sums += self._tally.count(log_probabilities, inputs, label, seat.weight)
+
+    def _empty_seats(self, plan: Pass, lanes: int) -> list[_Seat]:
+        device = self._world.device
+        return [
+            _Seat(
+                group,
+                torch.zeros(lanes * plan.width(group), dtype=torch.int64, device=device),
+                torch.zeros(lanes * plan.width(group), device=device),
+            )
+            for group in plan.groups
+        ]
+
+
+def _seat(seats: list[_Seat], places: list[Places], number: int) -> None:
+    for seat, place in zip(seats, places, strict=True):
+        seat.index.copy_(place.index[number])
+        seat.weight.copy_(place.weight[number])

@@ -1,0 +1,58 @@
+"""Points in a plane whose class is the sign of their first number, in three groups of different widths."""
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.algorithms.supervised.config import SupervisedConfig
+from lockstep.algorithms.supervised.learner import SupervisedLearner
+from lockstep.core import random
+from lockstep.core.distributed.world import World
+from lockstep.parts.dropout import CounterDropout
+
+
+class Points:
+    """Group g has vectors of 2 + g numbers, of which all beyond the second are noise; its number is in the second."""
+
+    classes = 2
+
+    def __init__(self, sizes, seed=1):
+        self.sizes, self.seed = tuple(sizes), seed
+        self.read = []
+
+    def inputs(self, group, index):
+        columns = torch.arange(2 + group)
+        values = random.normal(self.seed, f"group {group}", index[:, None], 0, columns)
+        values[:, 1] = group
+        return values
+
+    def labels(self, group, index):
+        return (random.normal(self.seed, f"group {group}", index, 0, 0) > 0).long()
+
+
+class Net(nn.Module):
+    def __init__(self, rate=0.25):
+        super().__init__()
+        torch.manual_seed(3)
+        self.inner, self.outer = nn.Linear(2, 8), nn.Linear(8, 2)
+        self.dropout = CounterDropout(rate, "inner")
+
+    def forward(self, inputs, noise):
+        return self.outer(self.dropout(torch.tanh(self.inner(inputs[:, :2])), noise))
+
+
+def build(world=None, sizes=(50, 0, 21, 30), **changes):
+    settings = {"epochs": 3, "batch_size": 16, "eval_batch_size": 16, "lanes": 4, "lr_schedule": "constant"}
+    config = SupervisedConfig(**settings | changes)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
+    return SupervisedLearner(config, world, Net(), Points(sizes), Points((9, 0, 14, 3), seed=2))
+
+
+@pytest.fixture(name="build")
+def fixture_build():
+    return build
+
+
+@pytest.fixture(name="points")
+def fixture_points():
+    return Points

@@ -1,0 +1,153 @@
+"""The learner in a world of one and of several: epochs, rates, validation, patience and the way back."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from lockstep.algorithms.supervised.config import SupervisedConfig
+from lockstep.algorithms.supervised.model import average_share
+from lockstep.algorithms.supervised.patience import Patience
+from lockstep.core.errors import RunFailed, UserError
+from lockstep.core.storage.checkpoint import weights_hash
+
+
+def fingerprint(learner):
+    return weights_hash(dict(learner.model.state_dict()))
+
+
+def train(learner, updates):
+    for _ in range(updates):
+        learner.step()
+    return learner
+
+
+def test_an_epoch_has_every_sample_and_asks_for_an_evaluation(build):
+    learner = build()
+    steps = []
+    for _ in range(7):
+        learner.step()
+        steps.append((learner.steps, learner.evaluation_due))
+    # 101 samples in batches of 16 are seven batches.
+    assert steps[-1] == (101, True)
+    assert not any(due for _, due in steps[:-1])
+    assert all(12 <= b - a <= 16 for (a, _), (b, _) in pairwise(steps))
+    train(learner, 14)
+    assert learner.steps == learner.total_steps == 303 and learner.done()
+
+
+def test_it_learns_the_sign_of_a_number(build):
+    learner = build(epochs=12, learning_rate=0.1, patience=0)
+    train(learner, 7 * 12)
+    measured = learner.evaluate(10**9, 0).measured
+    assert measured["samples"] == 26
+    assert measured["accuracy"] > 0.95 and measured["log_loss"] < 0.2
+
+
+def test_the_rate_warms_up_and_follows_its_schedule(build):
+    learner = build(learning_rate=0.1, lr_schedule="cosine", lr_warmup=140)
+    assert learner.learning_rate() == pytest.approx(0.1 * learner._counts[0] / 140)
+    learner.steps = 152
+    assert learner.learning_rate() == pytest.approx(0.05, rel=0.02)
+
+
+def test_one_world_of_lanes_is_exact_whatever_the_cohorts(build):
+    fast, exact = train(build(), 9), train(build(sync="exact"), 9)
+    first = torch.cat([value.flatten() for value in fast.model.state_dict().values()])
+    second = torch.cat([value.flatten() for value in exact.model.state_dict().values()])
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+    assert fast.evaluate(10**9, 0).log_loss == pytest.approx(exact.evaluate(10**9, 0).log_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("before", [3, 7, 10])
+def test_a_run_goes_on_in_the_middle_of_an_epoch(build, before):
+    settings = {"ema_decay": 0.9, "lr_schedule": "plateau", "class_weights": True}
+    undisturbed = train(build(**settings), 14)
+    saved = train(build(**settings), before).state()
+    resumed = build(**settings)
+    resumed.load(saved)
+    train(resumed, 14 - before)
+    assert fingerprint(resumed) == fingerprint(undisturbed)
+    assert resumed.state().state == undisturbed.state().state
+
+
+def test_patience_ends_the_run_and_counts_only_gains():
+    config = SupervisedConfig(patience=2, min_delta=0.1, min_epochs=5)
+    patience, ends = Patience(), []
+    for epoch, loss in enumerate([1.0, 0.95, 0.85, 0.84, float("nan"), 0.83], start=1):
+        patience.note(loss, epoch, config)
+        ends.append(patience.enough)
+    # 0.95 is no gain on 1.0, 0.85 is one; two epochs later patience is over, and the fifth epoch allows it.
+    assert ends == [False, False, False, False, True, True]
+    assert patience.best == 0.85
+    assert Patience.load(patience.state()) == patience
+    assert Patience.load(Patience().state()) == Patience()
+
+
+def test_a_plateau_halves_the_rate():
+    config = SupervisedConfig(lr_schedule="plateau", plateau_patience=2, patience=0)
+    patience, factors = Patience(), []
+    for epoch, loss in enumerate([1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6], start=1):
+        patience.note(loss, epoch, config)
+        factors.append(patience.factor)
+    assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
+    assert not patience.enough
+
+
+def test_a_run_ends_early_when_nothing_is_gained(build):
+    learner = build(epochs=50, patience=2, min_delta=10.0)
+    while not learner.done():
+        learner.step()
+    # The first epoch sets the mark, two more pass in vain.
+    assert learner.steps == 3 * 101
+
+
+def test_the_average_answers_and_the_weights_are_trained(build):
+    learner = train(build(ema_decay=0.5), 1)
+    # The average goes 1 - 1/10 of the way at the first update.
+    assert average_share(0.5, 0) == pytest.approx(0.9) and average_share(0.5, 1000) == 0.5
+    start = build(ema_decay=0.5).model.network.outer.bias
+    trained, average = learner.model.network.outer.bias, learner.model.average.outer.bias
+    torch.testing.assert_close(average, start + 0.9 * (trained - start))
+    inputs = torch.randn(3, 2)
+    assert torch.equal(learner.model(inputs)[0], learner.model.average(inputs, None).log_softmax(1))
+
+
+def test_metrics_wait_for_the_log_point(build):
+    learner, plain = build(log_every=3), build()
+    reports = [learner.step() for _ in range(7)]
+    assert [bool(report[0]) for report in reports] == [False, False, True, False, False, True, True]
+    losses = [plain.step()[0]["train/loss"].mean for _ in range(3)]
+    assert reports[2][0]["train/loss"].mean == pytest.approx(sum(losses) / 3)
+    assert reports[6][0]["train/epoch"].mean == 1.0
+
+
+def test_a_limited_validation_takes_its_share_of_every_group(build):
+    measured = build().evaluate(13, 0).measured
+    # Half of nine, of fourteen and of three, each rounded up.
+    assert measured["samples"] == 5 + 7 + 2
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_or_stops_the_run(build):
+    for nonfinite in ("skip", "stop"):
+        learner = build(nonfinite=nonfinite)
+        before = fingerprint(learner)
+        learner.model.network.inner.weight.register_hook(lambda g: g * float("nan"))
+        if nonfinite == "stop":
+            with pytest.raises(RunFailed, match="1 gradient step"):
+                learner.step()
+        else:
+            assert learner.step()[0]["train/skipped_updates"].mean == 1
+        assert fingerprint(learner) == before
+
+
+def test_numbers_that_do_not_go_together_are_refused():
+    with pytest.raises(UserError, match="batch_size 4 is less than the run's 8 lanes"):
+        SupervisedConfig(batch_size=4)
+    with pytest.raises(UserError, match="class_weight_power"):
+        SupervisedConfig(class_weight_power=0.5)
+
+
+def test_weak_scaling_grows_the_batch_and_the_rate():
+    grown = SupervisedConfig(scaling="weak", lr_scaling="sqrt", batch_size=64, learning_rate=1e-3).for_world(4)
+    assert (grown.batch_size, grown.learning_rate) == (256, 2e-3)

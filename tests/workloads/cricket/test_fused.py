@@ -1,0 +1,100 @@
+"""The GPU's kernels are the operators: held to them by Triton's interpreter, and on a GPU by the GPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lockstep.workloads.cricket import fused
+from lockstep.workloads.cricket.edges import Edges
+from lockstep.workloads.cricket.operators import BallAttention, GapAttention, MatchupAttention
+
+RELATIONS, TARGETS = 3, 2
+
+
+def random_edges(samples, length, device):
+    """Edges by chance; the first ball hears nobody, the first sample has a node that hears none and few matchups."""
+    numbers = torch.Generator().manual_seed(7)
+    allowed = torch.rand(samples, RELATIONS, length, length, generator=numbers) < 0.3
+    allowed[:, :, 0] = False
+    pair = torch.randint(3, (samples, length), generator=numbers).sort(1).values
+    begins = torch.searchsorted(pair, pair)
+    players = torch.rand(samples, TARGETS, length, generator=numbers) < 0.5
+    players[0, 1] = False
+    parts = {
+        "present": players[:, 0],
+        "allowed": allowed,
+        "number": torch.rand(RELATIONS, length, length, generator=numbers),
+        "own_number": torch.rand(samples, RELATIONS, length, generator=numbers),
+        "distant": torch.zeros(length, length),
+        "order": torch.rand(samples, length, generator=numbers).argsort(1),
+        "rank": torch.arange(length) - begins,
+        "players": players,
+        "informing": players[:, :1],
+    }
+    return Edges(**{name: part.to(device) for name, part in parts.items()})
+
+
+def results(device, samples, length, channels, heads, fuse):
+    """What every operator gives, and every gradient, by name."""
+    torch.manual_seed(3)
+    balls = torch.randn(samples, length, channels).to(device).requires_grad_()
+    nodes = torch.randn(samples, TARGETS, channels).to(device).requires_grad_()
+    edges = random_edges(samples, length, device)
+    operators = {
+        "gaps": (GapAttention(RELATIONS, channels, heads), lambda operator: operator(balls, edges)),
+        "matchups": (MatchupAttention(channels, heads), lambda operator: operator(balls, edges)),
+        "nodes": (BallAttention(TARGETS, channels, heads), lambda operator: operator(balls, nodes, edges.players)),
+        "one mask": (BallAttention(TARGETS, channels, heads), lambda operator: operator(balls, nodes, edges.informing)),
+    }
+    found = {}
+    usable, fused.usable = fused.usable, lambda _: fuse
+    try:
+        for name, (operator, call) in operators.items():
+            for parameter in operator.parameters():
+                torch.nn.init.normal_(parameter, std=0.5)
+            out = call(operator.to(device))
+            leaves = {"balls": balls, **dict(operator.named_parameters())}
+            if "nodes" in name or "mask" in name:
+                leaves["nodes"] = nodes
+            wanted = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
+            found[name] = out.detach()
+            found |= {
+                f"{name}, {leaf}": g
+                for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
+            }
+    finally:
+        fused.usable = usable
+    return found
+
+
+def compare(device, *sizes):
+    """Every number of the kernels is the operators'."""
+    ours, theirs = results(device, *sizes, fuse=True), results(device, *sizes, fuse=False)
+    for name, wanted in theirs.items():
+        assert wanted.abs().max() > 0.01, name
+        torch.testing.assert_close(
+            ours[name], wanted, rtol=2e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_kernels_compute_the_operators():
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    # Triton decides between compiler and interpreter when it is imported.
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [24, 72, 143])
+def test_kernels_compute_the_operators_on_a_gpu(length):
+    torch.set_float32_matmul_precision("highest")
+    compare(torch.device("cuda"), 16, length, 128, 4)
+
+
+if __name__ == "__main__":
+    compare(torch.device("cpu"), 2, 37, 16, 2)
+    compare(torch.device("cpu"), 1, 9, 32, 2)

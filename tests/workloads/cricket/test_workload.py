@@ -1,0 +1,165 @@
+"""Cricket through the command: trained in a simulated league, measured, followed, and refused where it must be."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lockstep
+from lockstep.cli import main
+from lockstep.core.config.sources import to_yaml
+from lockstep.core.distributed.world import World
+from lockstep.core.errors import UserError
+from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.core.storage.weights import save_weights
+from lockstep.workloads.cricket.build import build_learner, dataset_of
+from lockstep.workloads.cricket.config import CricketConfig
+from lockstep.workloads.cricket.data import open_splits
+from lockstep.workloads.cricket.workload import PRESETS, debug
+
+
+@pytest.fixture(scope="module")
+def league(tmp_path_factory):
+    """A configuration whose league is kept with this module's tests."""
+    return replace(debug(), cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu")
+
+
+@pytest.fixture
+def at_run(league, tmp_path, monkeypatch):
+    """A working directory with a run called `demo`, trained for two updates; returns its path."""
+    monkeypatch.chdir(tmp_path)
+    learner = build_learner(league, World().with_lanes(league.effective_lanes, "fast"))
+    learner.step(), learner.step()
+    run = RunDirectory.named(tmp_path / "runs", "demo")
+    run.prepare()
+    text = to_yaml(replace(league, run_name="demo"))
+    run.write_config(text, "cricket")
+    weights = dict(learner.model.state_dict())
+    save_weights(run.path / "final", weights, config_text=text, workload="cricket", step=learner.steps, extra={})
+    return run.path
+
+
+def test_eval_writes_json_and_pictures_beside_the_run(at_run, capsys):
+    assert main(["eval", "demo", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert "log loss" in told and "came / predicted" in told
+    results = json.loads((at_run / "evaluation.json").read_text())
+    assert results["workload"] == "cricket" and results["measured_on"] == "validation"
+    assert results["samples"] == sum(map(sum, results["confusion_matrix"]))
+    assert 0.5 < results["log_loss"] < 3.0
+    if pytest.importorskip("matplotlib"):
+        assert (at_run / "confusion.png").exists() and (at_run / "reliability.png").exists()
+
+
+def test_eval_measures_other_parts_and_tells_what_there_is(at_run, tmp_path, capsys):
+    assert main(["eval", "demo", "--part", "train", "--no-report", "--output", "train.json", "--device", "cpu"]) == 0
+    results = json.loads((tmp_path / "train.json").read_text())
+    assert results["measured_on"] == "train" and results["matches"] == 8
+    assert not list(tmp_path.glob("*.png"))
+
+
+def test_baselines_are_measured_in_the_same_way(league, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fields = ["--preset", "debug", "--cache-dir", league.cache_dir, "--json", "--no-report"]
+    losses = {}
+    for name in ("prior", "over"):
+        assert main(["eval", "cricket", "--policy", name, *fields]) == 0
+        losses[name] = json.loads(capsys.readouterr().out)["log_loss"]
+    assert losses["over"] != losses["prior"]
+    assert 1.0 < losses["prior"] < 2.0
+
+
+def test_play_follows_a_match_ball_by_ball(at_run, capsys):
+    assert main(["play", "demo", "--max-frames", "4", "--device", "cpu"]) == 0
+    told = capsys.readouterr().out
+    assert "the first ball of an innings is not predicted" in told
+    assert told.count("came") >= 3 and "runs expected" in told
+
+
+def test_a_network_answers_from_python(at_run, league):
+    policy = lockstep.load(at_run, device="cpu")
+    table = open_splits(league, World()).validation
+    samples = dataset_of(league, table).inputs(0, torch.arange(5))
+    probabilities = policy.probabilities(samples)
+    assert probabilities.shape == (5, 7)
+    assert probabilities.sum(1) == pytest.approx(1.0)
+    assert policy.act(samples).tolist() == probabilities.argmax(1).tolist()
+    with pytest.raises(UserError, match=r"observations of shape \(5, 3\): the network does not take them"):
+        policy.act(torch.zeros(5, 3))
+
+
+def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of, capsys):
+    others = folder_of(tmp_path / "others")
+    assert main(["eval", "demo", "--data", others, "--device", "cpu", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["measured_on"] == others and results["matches"] == 12
+    assert main(["eval", "cricket", "--policy", "over", "--preset", "debug", "--data", others, "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["measured_on"] == "validation" and results["matches"] < 12
+    assert main(["eval", "demo", "--data", others, "--part", "test"]) == 2
+    assert "leave it or --data out" in capsys.readouterr().err
+
+
+def test_play_films_and_knows_baselines(league, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fields = ["--preset", "debug", "--cache-dir", league.cache_dir]
+    words = ["play", "cricket", "--policy", "over", *fields, "--video", "m.gif", "--episodes", "1", "--max-frames", "3"]
+    assert main(words) == 0
+    assert (tmp_path / "m.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_presets_are_what_they_say():
+    assert PRESETS["guide"]().loss == "focal" and PRESETS["guide"]().class_weights
+    assert PRESETS["base"]().loss == "cross_entropy"
+    assert PRESETS["base"]().hidden_dim == 128 and PRESETS["base"]().num_layers == 3
+
+
+def test_the_guides_flags_are_known(capsys):
+    words = "--epochs 10 --batch-size 32 --hidden-dim 64 --num-layers 2 --num-heads 2 --dropout 0.2 --lr 5e-4"
+    words += " --weight-decay 0.1 --patience 3 --no-class-weights --seed 7 --min-epochs 2 --wandb-project cricket-gnn"
+    assert main(["plan", "cricket", *words.split(), "--ranks", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "32 (16 + 16)" in told and "2 rounds of 64 channels" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"hidden_dim": 30}, "hidden_dim 30 must be a multiple of num_heads 4 and of 4"),
+        ({"split": "x.json"}, "names matches of --data, which is missing"),
+        ({"drop_relations": "same_bowlers"}, "nearest is same_bowler"),
+        ({"matches": 3}, "matches 3"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(changes, problem):
+    with pytest.raises(UserError, match=problem) as caught:
+        CricketConfig(**changes)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words in (["train", "cricket"], ["plan", "cricket"]):
+        assert main([*words, "--data", "nothing.zip"]) == 2
+        assert "nothing.zip" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_it_learns_from_the_league(league):
+    config = replace(league, matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
+    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    before = learner.evaluate(10**9, 0).log_loss
+    while not learner.done():
+        learner.step()
+    after = learner.evaluate(10**9, 0).log_loss
+    assert after < before - 0.02
+
+
+def test_class_weights_make_the_network_name_rare_outcomes(league):
+    config = replace(league, epochs=1, drop_relations="ball", class_weights=True, loss="focal", learning_rate=5e-3)
+    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    while not learner.done():
+        learner.step()
+    sums = learner.evaluate(10**9, 0).total
+    assert torch.isfinite(sums).all()
