@@ -1,75 +1,110 @@
-"""How long training stands still for a checkpoint: written beside it, against waiting for the disk.
+"""What checkpoints cost: the speed with one every so many seconds against the speed without, in turns of one process.
 
-python benchmarks/checkpoint_stall.py [WORKLOAD [PRESET]]
+python benchmarks/checkpoint_stall.py [WORKLOAD ...] [--every 30] [--turns 4] [--preset base] [--ranks 1] [--device cpu]
+
+A turn is four stretches of `--every` seconds: with a checkpoint, without, without, with. Together they are one figure,
+which neither a drift of the machine nor a warming cache moves.
 """
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 
-from lockstep.core.config.sources import to_yaml
-from lockstep.core.distributed.world import World, choose_device
-from lockstep.core.storage import checkpoint
+from lockstep.core.config.sources import from_yaml, to_yaml
+from lockstep.core.distributed.pool import RankPool
+from lockstep.core.distributed.world import World
+from lockstep.core.learner import Learner
+from lockstep.core.storage.checkpoint import weights_hash
 from lockstep.core.storage.scribe import Order, Scribe
 from lockstep.core.storage.tensor_file import stored_size
 from lockstep.verbs.trial import open_learner
 from lockstep.workloads import registry
 
-SAVES = 8
-INTERVAL = 30.0
+PATTERN = (True, False, False, True)
+TARGET = 0.02
 
 
-def main() -> None:
-    """Train a little between checkpoints, saved in both ways in turn, and print what each cost."""
-    workload = sys.argv[1] if len(sys.argv) > 1 else "snake"
-    preset = sys.argv[2] if len(sys.argv) > 2 else "base"
-    config = replace(registry.load(workload).preset(preset), compile="none", wandb=False)
-    world = World(device=choose_device("auto", 0)).with_lanes(config.effective_lanes, config.sync)
-    learner = open_learner(world, workload, to_yaml(config))
-    learner.step()
-    seconds: dict[str, list[float]] = {"waiting": [], "beside": [], "alone": [], "update beside a save": []}
-    with tempfile.TemporaryDirectory() as folder:
-        scribe = Scribe(folder, world, workload, keep=2, written=lambda order: None, say=print)
-        for number in range(SAVES):
-            snapshot = learner.state()
-            size = sum(map(stored_size, [snapshot.model, snapshot.optimizer, *snapshot.lanes.values()]))
-            with timed(seconds["waiting"]):
-                snapshot = learner.state()
-                checkpoint.save(folder, snapshot, world=world, step=2 * number, workload=workload, extra={})
-                checkpoint.prune(folder, 2, set())
-            with timed(seconds["alone"]):
-                learner.step()
-            with timed(seconds["beside"]):
-                scribe.save(Order(learner.state(), 2 * number + 1, {}))
-            with timed(seconds["update beside a save"]):
-                learner.step()
-            scribe.settle()
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    slower = max(0.0, middle["update beside a save"] - middle["alone"])
-    print(f"{workload} {preset} on {world.device}: a checkpoint of {size / 1e6:.1f} MB, medians of {SAVES}")
-    print(f"  waiting for the disk: {middle['waiting'] * 1e3:.1f} ms, {middle['waiting'] / INTERVAL:.2%} of 30 s")
+def measure(world: World, workload: str, config_text: str, folder: str, every: float, turns: int) -> dict:
+    """Speeds with and without checkpoints, each turn, by the wall clock and by processor time. Called by every rank."""
+    config = from_yaml(config_text, registry.load(workload).config_class)
+    world = world.with_lanes(config.effective_lanes, config.sync)
+    learner = open_learner(world, workload, config_text)
+    scribe = Scribe(Path(folder), world, workload, keep=2, written=lambda order: None, say=print)
+    stretch(world, learner, scribe, 0.0, [])
+    stalls: list[float] = []
+    pairs = []
+    for _ in range(turns):
+        sums = {True: [0.0, 0.0, 0.0], False: [0.0, 0.0, 0.0]}
+        for saves in PATTERN:
+            for index, value in enumerate(stretch(world, learner, scribe if saves else None, every, stalls)):
+                sums[saves][index] += value
+        pairs.append([sums[saves][0] / sums[saves][clock] for clock in (1, 2) for saves in (True, False)])
+    state = learner.state()
+    size = sum(map(stored_size, [state.model, state.optimizer, *state.lanes.values()]))
+    return {"pairs": pairs, "stalls": stalls, "megabytes": size / 1e6}
+
+
+def stretch(
+    world: World, learner: Learner, scribe: Scribe | None, least: float, stalls: list[float]
+) -> tuple[float, float, float]:
+    """Train for so many seconds, at least one update; returns steps, seconds and seconds of processor time."""
+    world.device_barrier()
+    before, start, busy = learner.steps, time.perf_counter(), time.process_time()
+    if scribe is not None:
+        # What the training loop does when a checkpoint is due.
+        world.check_replicas(weights_hash(dict(learner.model.state_dict())), "a checkpoint")
+        scribe.save(Order(learner.state(), learner.steps, {}))
+        stalls.append(time.perf_counter() - start)
+    late = 0
+    while not late:
+        learner.step()
+        late = world.agree(int(time.perf_counter() - start >= least))
+    if scribe is not None:
+        # A write that takes longer than the stretch is waited for, as the next checkpoint would.
+        scribe.settle()
+    world.device_barrier()
+    return learner.steps - before, time.perf_counter() - start, time.process_time() - busy
+
+
+def report(workload: str, given: argparse.Namespace, result: dict) -> bool:
+    """Print what was measured; whether it is below the target."""
+    costs = [1 - with_them / without for with_them, without, _, _ in result["pairs"]]
+    speeds = [statistics.mean(column) for column in zip(*result["pairs"], strict=True)]
+    total, busy = 1 - speeds[0] / speeds[1], 1 - speeds[2] / speeds[3]
     print(
-        f"  written beside:       {middle['beside'] * 1e3:.1f} ms, and the update beside it took {slower * 1e3:.1f} ms"
+        f"{workload} {given.preset}, {given.ranks} rank(s), device {given.device}: a checkpoint of "
+        f"{result['megabytes']:.1f} MB every {given.every:g} s costs {total:.2%} of the speed "
+        f"({speeds[0]:,.0f} steps/s against {speeds[1]:,.0f}; "
+        f"each turn {', '.join(f'{cost:.2%}' for cost in costs)}), {busy:.2%} by processor time; it stands still for "
+        f"{1e3 * statistics.median(result['stalls']):.1f} ms (median)",
+        flush=True,
     )
-    print(f"                        longer: together {(middle['beside'] + slower) / INTERVAL:.2%} of 30 s")
+    return total < TARGET
 
 
-class timed:  # noqa: N801
-    """Adds the seconds spent inside to a list."""
-
-    def __init__(self, seconds: list[float]) -> None:
-        self._seconds = seconds
-
-    def __enter__(self) -> None:
-        """Start the clock."""
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        """Stop it."""
-        self._seconds.append(time.perf_counter() - self._start)
+def main() -> int:
+    """Measure; 0 where all of it is below the target."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workloads", nargs="*", default=["snake", "trading"])
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--every", type=float, default=30.0)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    given = parser.parse_args()
+    good = True
+    for workload in given.workloads:
+        config = replace(registry.load(workload).preset(given.preset), wandb=False, device=given.device)
+        patience = 600 + 8 * given.every * given.turns
+        with RankPool(given.ranks, given.device) as pool, tempfile.TemporaryDirectory() as folder:
+            words = workload, to_yaml(config), folder, given.every, given.turns
+            result = pool.run(measure, *words, timeout=patience)[0]
+        good &= report(workload, given, result)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -25,6 +25,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
 BEGIN, END = "<!-- fault table: begin -->", "<!-- fault table: end -->"
 _STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
 _MACHINES = "tests/faults/test_machines.py"
+_BAD_DATA = "header or no_file or archive or (history and (bad or refused or missing or byte or unknown))"
 ROWS: dict[int, tuple[str, Row]] = {
     1: ("a rank is killed", processes.kills),
     2: ("a rank is killed while saving", processes.kills_while_saving),
@@ -58,7 +59,7 @@ ROWS: dict[int, tuple[str, Row]] = {
     27: ("pickle payloads", tests("tests/hostile", "-k", "runs_anything", note="tests/hostile")),
     28: ("path tricks", tests(_RUN, "tests/hostile", "-k", "names or attack or linked")),
     29: ("configuration attacks", tests("tests/hostile", "-k", "command_line or configuration", planted=10_000)),
-    30: ("bad data files", tests("tests/hostile", "-k", "header or no_file")),
+    30: ("bad data files", tests("tests/hostile", "tests/workloads", "-k", _BAD_DATA)),
     31: ("open network services", tests("tests/core/distributed", "-k", "loopback")),
 }
 

@@ -118,11 +118,12 @@ class _Strikes:
 
 def summary(results: Sequence[Kills]) -> str:
     """One line on kills of several workloads."""
-    back = [seconds for result in results for seconds in result.back]
+    back = [seconds for result in results for seconds in result.back] or [0.0]
+    noticed = [seconds for result in results for seconds in result.noticed]
     redone = [updates for result in results for updates in result.redone]
     each = ", ".join(f"{result.workload} {result.held} of {result.planted}" for result in results)
     return (
-        f"{each}; {results[0].ranks} ranks on {results[0].machine}; back to stepping after "
-        f"{statistics.median(back):.1f} s (median), {max(back):.1f} s at most; at most {max(redone)} updates redone, "
-        f"with a checkpoint every {INTERVAL}"
+        f"{each}; {results[0].ranks} ranks on {results[0].machine}; noticed after {max(noticed, default=0.0):.1f} s at "
+        f"most, back to stepping after {statistics.median(back):.1f} s (median), {max(back):.1f} s at most; "
+        f"at most {max(redone, default=0)} updates redone, with a checkpoint every {INTERVAL}"
     )

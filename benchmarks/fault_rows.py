@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
-from fault_runs import Going
+from fault_runs import PATIENCE, Going
 from fault_tally import Options, Tally, bench, tests
 
 from lockstep.core.storage.weights import load_weights
@@ -21,9 +21,11 @@ def two_runs(options: Options) -> Tally:
     tally, made = Tally(), bench()
     for number in range(options.few):
         words = made.words(name := f"twice-{number}", ranks=1 + number % 2)
-        first, second = (Going(words, made.folder / name, PACED) for _ in range(2))
-        both = sorted((going.ended() for going in (first, second)), key=lambda ended: ended.code)
-        refused = re.search(rf"{name}: in use by process \d+ on .*since", both[1].text) is not None
+        started = [Going(words, made.folder / name, PACED) for _ in range(2)]
+        for going in started:
+            going.process.wait(PATIENCE)
+        both = sorted((going.ended() for going in started), key=lambda ended: ended.code)
+        refused = re.search(rf"{name}: in use by pid \d+ on .*since", both[1].text) is not None
         codes = [ended.code for ended in both]
         tally.count(codes == [0, 2] and refused and made.ends_alike(made.folder / name), both[1])
     tally.note = "one is refused with the other's process, host and start; the other ends undisturbed"

@@ -103,6 +103,13 @@ def test_ranks_die_with_the_nursery_which_then_has_no_more(tmp_path, monkeypatch
         assert time.monotonic() < end
         time.sleep(0.01)
     rank = psutil.Process(child.pid)
+    # A cluster's requests to all processes are for the launcher and the ranks.
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
+        rank.parent().send_signal(number)
+    child.send_signal(signal.SIGUSR1)
+    assert child.wait(5) == -signal.SIGUSR1
+    child = made.birth(os.environ, os.devnull, os.devnull)
+    rank = psutil.Process(child.pid)
     rank.parent().kill()
     assert child.wait(5) == -signal.SIGKILL
     rank.wait(5)

@@ -23,6 +23,8 @@ from typing import IO, Any
 from lockstep.core import launch
 
 _DRIVERS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_NOT_FOR_US = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
+"""Requests that a cluster sends to all processes of a run: the launcher and the ranks answer them."""
 _PATIENCE = 300.0
 _TICK = 0.02
 
@@ -171,7 +173,9 @@ def serve(orders: IO[bytes], answers: int) -> dict[str, Any] | None:
                 return None
             if not os.fork():
                 signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number in (signal.SIGCHLD, *_NOT_FOR_US):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 # Told once it leads a group: by that the launcher can end it and whatever it starts.
                 os.setsid()
                 _tell(answers, {"pid": os.getpid()})
@@ -207,8 +211,11 @@ def _become(order: dict[str, Any], nursery: int) -> None:
 def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     """Import, then serve; in a child, become the rank."""
     launch.die_with_parent(int(launcher))
+    for number in _NOT_FOR_US:
+        signal.signal(number, signal.SIG_IGN)
     for module in modules.split(","):
-        with contextlib.suppress(ImportError):
+        # What cannot be imported is told by the rank that needs it.
+        with contextlib.suppress(Exception):
             importlib.import_module(module)
     if threading.active_count() > 1:
         # A lock that another thread holds would stay locked in the fork for ever; ranks are then started as usual.
