@@ -57,7 +57,8 @@ class Going:
         deadline = time.monotonic() + PATIENCE
         while not holds():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                return False
+                self._reader.join(5)
+                return holds()
             time.sleep(0.02)
         return True
 
