@@ -15,8 +15,8 @@ from fault_runs import RESTARTS, Bench, Going
 KILLS_A_RUN = 8
 INTERVAL = 2
 """Updates between two checkpoints."""
-_BACK = r"^(step \d|done:)"
-"""What a run says that is back; one that was struck while it ended has nothing left to do but that."""
+GOES_ON = r"^(step \d|done: )"
+"""What a run prints after an update, or where its last checkpoint was its end."""
 LIMIT = 20.0
 """Seconds within which a run must be back to stepping."""
 
@@ -64,7 +64,7 @@ def kill(workload: str, kills: int, ranks: int, seed: int = 0) -> Kills:
         points = sorted(draw.sample(range(1, made.updates - 1), most))
         strikes = _Strikes(points, made.pace, draw)
         ended, run = made.train(ranks, "", "--max-restarts", "20", meanwhile=strikes)
-        redone = [-(-steps // made.stride) for steps in ended.redone()]
+        redone = made.redone(ended)
         # A write that is under way when the kill comes is lost with what was done during it.
         within = all(updates <= INTERVAL + 1 for updates in redone)
         struck = ended.text.count("was killed by SIGKILL") == len(strikes.back) == len(points)
@@ -109,10 +109,10 @@ class _Strikes:
         if not going.wait_until(lambda: going.said_since(struck, RESTARTS) > 0):
             return False
         noticed = going.said_since(struck, RESTARTS)
-        if not going.wait_until(lambda: going.said_since(noticed, _BACK) > 0):
+        if not going.wait_until(lambda: going.said_since(noticed, GOES_ON) > 0):
             return False
         self.noticed.append(noticed - struck)
-        self.back.append(going.said_since(noticed, _BACK) - struck)
+        self.back.append(going.said_since(noticed, GOES_ON) - struck)
         return True
 
 

@@ -57,7 +57,8 @@ class Going:
         deadline = time.monotonic() + PATIENCE
         while not holds():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                return False
+                self._reader.join(5)
+                return holds()
             time.sleep(0.02)
         return True
 
@@ -114,15 +115,15 @@ class Ended:
         """What it printed."""
         return "\n".join(line for _, line in self.lines)
 
-    def redone(self) -> list[int]:
-        """Steps between the place of each failure and the checkpoint that was taken up after it."""
-        places: list[int] = []
+    def falls(self) -> list[tuple[int, int]]:
+        """The step of each failure, and that of the checkpoint which was taken up after it; 0 for none."""
+        found: list[tuple[int, int]] = []
         for _, line in self.lines:
-            if RESTARTS in line and (found := _KILLED_AT.search(line)):
-                places.append(int(found[1].replace(",", "")))
-            elif (found := _RESUMED.search(line)) and places:
-                places[-1] -= int(found[1])
-        return places
+            if RESTARTS in line and (place := _KILLED_AT.search(line)):
+                found.append((int(place[1].replace(",", "")), 0))
+            elif (checkpoint := _RESUMED.search(line)) and found:
+                found[-1] = found[-1][0], int(checkpoint[1])
+        return found
 
 
 @dataclass
@@ -171,6 +172,10 @@ class Bench:
         """Whether a run ended in the undisturbed weights, with every log point once."""
         logged = [point["step"] for point in points_of(run)]
         return (run / "final").exists() and logged == self.steps and final_hash(run) == self.hash
+
+    def redone(self, ended: Ended) -> list[int]:
+        """How many updates were done again after each failure of a run."""
+        return [sum(back < step <= place for step in self.steps) for place, back in ended.falls()]
 
     def close(self) -> None:
         """Remove what the runs left on purpose."""
