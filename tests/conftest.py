@@ -1,6 +1,7 @@
 """What all tests share: one thread, a cache that is theirs, and ranks that are started once."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from lockstep.core.distributed.pool import RankPool
 
 torch.set_num_threads(1)
+# A shell that puts tests into the background lets them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
