@@ -42,7 +42,7 @@ def debug() -> ControlConfig:
 
 
 def small() -> ControlConfig:
-    """Train on a laptop: tiny networks and shorter plans, to balance a pole."""
+    """Train on a laptop: tiny networks, and the policy acts by itself, to balance a pole; mpc=true plans."""
     return ControlConfig(
         task="cartpole-balance",
         model_size=1,
@@ -51,14 +51,14 @@ def small() -> ControlConfig:
         latent_dim=64,
         num_q=2,
         lr=1e-3,
-        steps=20_000,
+        steps=16_000,
         seed_steps=1_000,
-        num_envs=8,
-        n_steps=25,
-        updates_per_step=0.5,
+        num_envs=4,
+        n_steps=50,
         batch_size=128,
         dropout=0.0,
         buffer_size=100_000,
+        mpc=False,
         iterations=3,
         num_samples=64,
         num_elites=16,
