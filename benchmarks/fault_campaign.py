@@ -11,6 +11,7 @@ python benchmarks/fault_campaign.py --rows 1 --kills-from snake.json,trading.jso
 """
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -100,6 +101,8 @@ def kill_one_workload(words: list[str]) -> int:
 
 def main() -> int:
     """Run the rows that are asked for; 0 where all of them held."""
+    # A shell starts what it puts into the background with Ctrl-C ignored, and runs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.argv[1:2] == ["kills"]:
         return kill_one_workload(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
