@@ -156,8 +156,11 @@ def forking(nursery: Nursery | None) -> Iterator[None]:
         api.get_subprocess_handler = usual
 
 
-def serve(orders: IO[bytes], answers: int) -> dict[str, Any] | None:
-    """Fork for every order and tell how children end; returns the order in a child, None once there are no more."""
+def serve(orders: IO[bytes], answers: int, handlers: Mapping[int, Any]) -> dict[str, Any] | None:
+    """Fork for every order and tell how children end; returns the order in a child, None once there are no more.
+
+    handlers: what a child does about signals.
+    """
     asleep, awake = os.pipe()
     for end in (asleep, awake):
         os.set_blocking(end, False)
@@ -173,9 +176,8 @@ def serve(orders: IO[bytes], answers: int) -> dict[str, Any] | None:
                 return None
             if not os.fork():
                 signal.set_wakeup_fd(-1)
-                for number in (signal.SIGCHLD, *_NOT_FOR_US):
-                    signal.signal(number, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
                 # Told once it leads a group: by that the launcher can end it and whatever it starts.
                 os.setsid()
                 _tell(answers, {"pid": os.getpid()})
@@ -211,8 +213,8 @@ def _become(order: dict[str, Any], nursery: int) -> None:
 def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     """Import, then serve; in a child, become the rank."""
     launch.die_with_parent(int(launcher))
-    for number in _NOT_FOR_US:
-        signal.signal(number, signal.SIG_IGN)
+    usual = {number: signal.signal(number, signal.SIG_IGN) for number in _NOT_FOR_US}
+    usual[signal.SIGCHLD] = signal.SIG_DFL
     for module in modules.split(","):
         # What cannot be imported is told by the rank that needs it.
         with contextlib.suppress(Exception):
@@ -221,7 +223,7 @@ def main(launcher: str, answers: str, modules: str, *command: str) -> None:
         # A lock that another thread holds would stay locked in the fork for ever; ranks are then started as usual.
         return
     nursery = os.getpid()
-    order = serve(os.fdopen(0, "rb", buffering=0, closefd=False), int(answers))
+    order = serve(os.fdopen(0, "rb", buffering=0, closefd=False), int(answers), usual)
     if order is None:
         return
     _become(order, nursery)
