@@ -52,12 +52,12 @@ def plot(found, path):
 
     figure, places = pyplot.subplots(2, 3, figsize=(9, 5), dpi=120, sharex=True, sharey=True, squeeze=False)
     for axes, (task, curve) in zip(places.flat, found.items(), strict=False):
-        axes.plot(list(curve), list(curve.values()), linewidth=1.5)
+        axes.plot([step / 1000 for step in curve], list(curve.values()), linewidth=1.5)
         if task in REFERENCE:
-            axes.plot([100_000], [REFERENCE[task]], "x", color="black")
+            axes.plot([100], [REFERENCE[task]], "x", color="black")
         axes.set_title(task, fontsize=9)
         axes.grid(alpha=0.3)
-    figure.supxlabel("environment steps (cross: the official program)", fontsize=9)
+    figure.supxlabel("thousand environment steps (cross: the official program, mean of three seeds)", fontsize=9)
     figure.supylabel("mean return of 10 episodes", fontsize=9)
     figure.tight_layout()
     figure.savefig(path)
