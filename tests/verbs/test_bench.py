@@ -153,6 +153,15 @@ def test_without_a_workload_all_of_them_are_measured(monkeypatch, capsys):
     assert len(json.loads(capsys.readouterr().out)["workloads"]) == 1
 
 
+def test_a_comparison_takes_the_preset_that_is_named_like_the_other_program(monkeypatch):
+    plans = []
+    monkeypatch.setattr(verb, "_measure", lambda plan, options: plans.append(plan) or found(two()))
+    for words in ([], ["--against", "sb3"], ["--against", "sb3", "--preset", "debug"]):
+        assert main(["bench", "trading", "--json", *words]) == 0
+    assert [plan.preset for plan in plans] == ["small", "sb3", "debug"]
+    assert plans[1].config.sequence_length == plans[1].config.n_steps == 128
+
+
 def test_wrong_words_are_told_in_one_line_before_a_process_starts(capsys, monkeypatch):
     monkeypatch.setattr(verb, "_measure", lambda plan, options: pytest.fail("was started"))
     assert "the nearest is sb3; allowed: sb3" in complaint(capsys, "snake", "--against", "sb4")

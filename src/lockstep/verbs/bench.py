@@ -45,7 +45,7 @@ class BenchOptions:
     against: str = ""
     """Another program to train the same with on as many cores, such as sb3; none = no comparison."""
     preset: str = ""
-    """Named configuration to train; none = small, or debug where there is no small."""
+    """Named configuration to train; none = that named like --against, small or debug, the first that there is."""
     rounds: Count = 3
     """How often everything is measured; medians are reported."""
     updates: OffOrCount = 0
@@ -132,12 +132,6 @@ def bench(words: list[str]) -> int:
 
 def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: bool) -> _Plan:
     """Read what the user wants of one workload; all that can be wrong with it is found here."""
-    preset = options.preset or ("small" if "small" in workload.presets else "debug")
-    config = resolve(workload.preset(preset), overrides=fields).config
-    sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
-    if sizes[0] < 1:
-        raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")
-    config.for_world(sizes[-1])
     peers, wanted = list(getattr(workload.module, "PEERS", ())), options.against
     if wanted and wanted not in peers and strict:
         near = nearest(wanted, peers)
@@ -145,7 +139,14 @@ def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: 
         raise UserError(
             f"--against '{wanted}': unknown for {workload.name}; {hint}allowed: {', '.join(peers) or 'none'}"
         )
-    return _Plan(workload, preset, config, sizes, wanted if wanted in peers else "")
+    against = wanted if wanted in peers else ""
+    preset = options.preset or next(name for name in (against, "small", "debug") if name in workload.presets)
+    config = resolve(workload.preset(preset), overrides=fields).config
+    sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
+    if sizes[0] < 1:
+        raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")
+    config.for_world(sizes[-1])
+    return _Plan(workload, preset, config, sizes, against)
 
 
 def _measure(plan: _Plan, options: BenchOptions) -> Bench:

@@ -32,7 +32,7 @@ def small() -> TradingConfig:
         n_envs=256,
         n_steps=32,
         sequence_length=32,
-        batch_size=2048,
+        batch_size=4096,
         learning_rate=1e-3,
         lr_schedule="linear",
         gamma=0.97,
@@ -81,9 +81,16 @@ def guide() -> TradingConfig:
     )
 
 
+def sb3() -> TradingConfig:
+    """Train with sizes that sb3-contrib's RecurrentPPO is usually given; learns from whole roll-outs, as it does."""
+    return replace(small(), n_envs=64, n_steps=128, sequence_length=128, batch_size=1024)
+
+
 summary = "options trading, recurrent PPO"
 config_class = TradingConfig
-PRESETS: dict[str, Callable[[], TradingConfig]] = {preset.__name__: preset for preset in (debug, small, base, guide)}
+PRESETS: dict[str, Callable[[], TradingConfig]] = {
+    preset.__name__: preset for preset in (debug, small, base, guide, sb3)
+}
 ENVIRONMENTS = {
     "lockstep/Trading-v0": (
         "lockstep.workloads.trading.gym:TradingGymEnv",
