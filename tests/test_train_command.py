@@ -162,6 +162,13 @@ def test_behaviour_cloning_comes_first_and_learns(tmp_path):
     assert accuracy[-1] > accuracy[0] + 0.15
 
 
+def test_what_follows_cloning_is_the_same_on_any_number_of_ranks(tmp_path):
+    words = [*DEBUG, "--sync", "exact", "--runs-dir", str(tmp_path), "--pretrain-bc", "512", "--check-every", "1"]
+    for ranks in ("1", "2"):
+        command(*words, "--run-name", ranks, "--ranks", ranks, "--total-timesteps", "1280")
+    assert final_hash(tmp_path / "1") == final_hash(tmp_path / "2")
+
+
 def test_nothing_outlives_a_run(tmp_path_factory):
     ours = str(tmp_path_factory.getbasetemp())
     words = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]

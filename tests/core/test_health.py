@@ -32,15 +32,29 @@ def test_an_overflow_on_the_way_back_is_told_apart():
 
 def test_a_row_that_is_too_long_stops_the_run_and_a_good_update_ends_the_row():
     finite = watch(3)
-    for update, report in enumerate([BAD, BAD, GOOD, BAD, BAD]):
+    for update, report in enumerate([BAD, BAD, GOOD, BAD, BAD], start=1):
         finite.note(update, [report] * 4)
     with pytest.raises(RunFailed, match="3 updates in a row"):
-        finite.note(5, [BAD] * 4)
+        finite.note(6, [BAD] * 4)
+
+
+def test_learners_that_report_every_few_updates_are_counted_by_updates():
+    window = {"train/skipped_updates": Stat.of([10.0]), "train/loss": Stat.of([math.nan])}
+    some = {"train/skipped_updates": Stat.of([4.0]), "train/loss": Stat.of([math.nan])}
+    finite = FiniteWatch(World().with_lanes(1, "exact"), 25, updates=100)
+    told = []
+    for update in range(101, 141):
+        told.append(finite.note(update, [{110: window, 120: window, 130: some, 140: window}.get(update, {})]))
+    # Ten in a row, twenty, then some that need not have been in a row, then ten again.
+    assert [update for update, line in enumerate(told, start=101) if line] == [110, 130, 140]
+    assert finite.note(150, [window]) is None
+    with pytest.raises(RunFailed, match="30 updates in a row"):
+        finite.note(160, [window])
 
 
 def test_without_a_limit_it_goes_on_for_ever():
     finite = watch(0)
-    assert len([line for line in (finite.note(update, [BAD] * 4) for update in range(100)) if line]) == 1
+    assert len([line for line in (finite.note(update, [BAD] * 4) for update in range(1, 101)) if line]) == 1
 
 
 def test_learners_that_skip_nothing_are_never_warned_of():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lockstep.core.errors import UserError
 from lockstep.parts.replay import Column, Replay
 
 CPU = torch.device("cpu")
@@ -89,8 +90,20 @@ def test_lanes_can_be_taken_up_in_another_division(written):
     whole = filled(range(4), written)
     state = whole.state(written)
     half = Replay(range(2, 4), ROWS, WIDTH, {"name": Column((), torch.int64), "pair": Column((2,))}, 3, CPU)
-    half.load({name: value[2:4] for name, value in state.items()})
+    half.load({name: value[2:4] for name, value in state.items()}, written)
     assert all(torch.equal(value, state[name][2:4]) for name, value in half.state(written).items())
+
+
+def test_a_ring_that_has_gone_round_keeps_its_length():
+    def other(rows):
+        return Replay(range(2), rows, WIDTH, {"name": Column((), torch.int64), "pair": Column((2,))}, 3, CPU)
+
+    longer = other(ROWS + 3)
+    longer.load(filled(range(2), 4).state(4), 4)
+    assert torch.equal(longer.state(4)["name"], filled(range(2), 4).state(4)["name"])
+    for rows, written in ((ROWS + 3, 7), (ROWS - 1, 7), (ROWS - 2, 4)):
+        with pytest.raises(UserError, match="go on with the buffer_size that the run had"):
+            other(rows).load(filled(range(2), written).state(written), written)
 
 
 def test_values_are_kept_in_the_columns_own_format():

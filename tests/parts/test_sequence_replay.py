@@ -124,7 +124,7 @@ def test_lanes_can_be_taken_up_in_another_division_and_go_on(written):
     whole = Filled(range(4), 16, written)
     state = {name: value.clone() for name, value in whole.memory.state(written).items()}
     half = Filled(range(2, 4), 16, 0)
-    half.memory.load({name: value[2:4] for name, value in state.items()})
+    half.memory.load({name: value[2:4] for name, value in state.items()}, written)
     half.memory.resume(written)
     half.written = written
     for kept, source in ((half.episode, whole.episode), (half.step, whole.step)):

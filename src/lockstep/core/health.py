@@ -6,7 +6,7 @@ from statistics import median_low
 
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import RunFailed
-from lockstep.core.reporting.metrics import Stat, Stats
+from lockstep.core.reporting.metrics import Stats
 
 SKIPPED = "train/skipped_updates"
 """What learners report of gradient steps that all ranks left out because they were not finite."""
@@ -17,23 +17,30 @@ PATIENCE = 20
 class FiniteWatch:
     """Counts updates in a row that had a gradient which was not finite."""
 
-    def __init__(self, world: World, limit: int) -> None:
-        self._world, self._limit = world, limit
+    def __init__(self, world: World, limit: int, updates: int = 0) -> None:
+        """`limit`: 0 = none. `updates`: how many the run has behind it."""
+        self._world, self._limit, self._last = world, limit, updates
         self._streak = 0
 
     def note(self, update: int, reports: Sequence[Stats]) -> str | None:
         """Look at one update's reports; returns what to warn of, raises after too many. Called by every rank."""
-        # A gradient is the world's, so every rank has left out the same steps, and all count alike.
-        if not any(report.get(SKIPPED, Stat()).sum > 0 for report in reports):
-            self._streak = 0
+        told = [report[SKIPPED] for report in reports if SKIPPED in report]
+        if not told:
+            # Some learners report every so many updates only.
             return None
-        self._streak += 1
-        if self._streak not in (1, self._limit):
+        updates, self._last = update - self._last, update
+        # A gradient is the world's, so every rank has left out the same steps, and all count alike.
+        skipped = round(max(stat.maximum for stat in told))
+        before = self._streak
+        # Where some of several updates were good, those that were not need not have been in a row.
+        self._streak = before + updates if skipped >= updates else 0
+        too_many = bool(self._limit) and self._streak >= self._limit
+        if not skipped or (before and self._streak and not too_many):
             return None
         where = f"update {update:,}: a gradient was not finite ({self._origin(reports)}); all ranks left that step out"
-        if self._streak == self._limit:
+        if too_many:
             raise RunFailed(
-                f"{where}, and so in {self._limit} updates in a row; lower the learning rate, or raise "
+                f"{where}, and so in {self._streak} updates in a row; lower the learning rate, or raise "
                 "--nonfinite-limit to go on for longer"
             )
         return where

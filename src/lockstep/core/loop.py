@@ -44,7 +44,7 @@ class Loop:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
         pulse = Pulse.of_this_rank()
-        finite = FiniteWatch(self._world, config.nonfinite_limit)
+        finite = FiniteWatch(self._world, config.nonfinite_limit, learner.updates)
         finished = self._finished()
         with StopRequest() as request:
             while not finished:
@@ -87,8 +87,14 @@ class Loop:
         self._journal.note_evaluation(evaluation)
         # Every rank has all episodes, so every rank decides alike.
         if evaluation.score() > self.notes["best"]:
-            self.notes["best"] = evaluation.score()
-            self._keeper.keep_weights("best", evaluation.score())
+            try:
+                self._keeper.keep_weights("best", evaluation.score())
+            except checkpoint.CheckpointFailed as error:
+                self._warn(
+                    f"{error}; training goes on, and the next evaluation above {self.notes['best']:.4g} tries again"
+                )
+            else:
+                self.notes["best"] = evaluation.score()
 
     def _warn(self, line: str | None) -> None:
         if line:

@@ -10,7 +10,7 @@ from lockstep.core.errors import LockstepError, StoppedOnRequest
 PREEMPTED = 1
 INTERRUPTED = 2
 # Launchers and schedulers signal a process and its group: the same request, arriving more than once.
-_ECHO_SECONDS = 1.0
+ECHO_SECONDS = 1.0
 
 
 class Interrupted(LockstepError):
@@ -47,7 +47,7 @@ class StopRequest:
         kind = self._kinds[signal.Signals(number)]
         if not self.flag:
             self.flag, self._noted = kind, time.monotonic()
-        elif time.monotonic() - self._noted > _ECHO_SECONDS:
+        elif time.monotonic() - self._noted > ECHO_SECONDS:
             os._exit(130 if kind == INTERRUPTED else 75)
 
 

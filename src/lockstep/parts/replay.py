@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lockstep.core import random
+from lockstep.core.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,13 @@ class Replay:
         """The rows that hold something, each tensor with L first, so that lanes can be cut out of it."""
         return {name: column[:, : self.filled(written)] for name, column in self._columns.items()}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+    def load(self, state: Mapping[str, Tensor], written: int) -> None:
+        """Take up a state from `state` after so many rows; a ring that has gone round cannot be made longer."""
+        held = next(iter(state[name] for name in self._columns)).shape[1]
+        if held != self.filled(written):
+            raise UserError(
+                f"buffer_size: the checkpoint remembers {held:,} steps of each environment, this run would have room "
+                f"for {self.rows:,}; go on with the buffer_size that the run had"
+            )
         for name, column in self._columns.items():
             column[:, : state[name].shape[1]].copy_(state[name])

@@ -119,8 +119,8 @@ class SequenceReplay(Replay):
         """The rows that hold something, and what is known of unfinished episodes; each tensor with L first."""
         return {**super().state(written), "next_age": self._age, "spare": self._spare}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor], written: int) -> None:
         """Take up a state from `state`; `resume` says how many rows had been written."""
-        super().load(state)
+        super().load(state, written)
         self._age, self._spare = state["next_age"].cpu().clone(), state["spare"].cpu().clone()
         self._last_resort.copy_(self._spare[:, :1])

@@ -1,5 +1,6 @@
 """The learner in a world of one and of several: epochs, rates, validation, patience and the way back."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -75,11 +76,13 @@ def test_patience_ends_the_run_and_counts_only_gains():
     config = SupervisedConfig(patience=2, min_delta=0.1, min_epochs=5)
     patience, ends = Patience(), []
     for epoch, loss in enumerate([1.0, 0.95, 0.85, 0.84, float("nan"), 0.83], start=1):
-        patience.note(loss, epoch, config)
-        ends.append(patience.enough)
+        patience.note(loss, config)
+        ends.append(patience.over(epoch, config))
     # 0.95 is no gain on 1.0, 0.85 is one; two epochs later patience is over, and the fifth epoch allows it.
     assert ends == [False, False, False, False, True, True]
     assert patience.best == 0.85
+    # A run that ended so can be given more.
+    assert not patience.over(6, replace(config, patience=9))
     assert Patience.load(patience.state()) == patience
     assert Patience.load(Patience().state()) == Patience()
 
@@ -87,11 +90,11 @@ def test_patience_ends_the_run_and_counts_only_gains():
 def test_a_plateau_halves_the_rate():
     config = SupervisedConfig(lr_schedule="plateau", plateau_patience=2, patience=0)
     patience, factors = Patience(), []
-    for epoch, loss in enumerate([1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6], start=1):
-        patience.note(loss, epoch, config)
+    for loss in [1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6]:
+        patience.note(loss, config)
         factors.append(patience.factor)
     assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
-    assert not patience.enough
+    assert not patience.over(7, config)
 
 
 def test_a_run_ends_early_when_nothing_is_gained(build):

@@ -89,10 +89,10 @@ def _config(**changes):
     return TDMPC2Config(**{**defaults, **changes})
 
 
-def _learner(world=None, ends=False, tasks=1, first_weights=None, **changes):
+def _learner(world=None, ends=False, tasks=1, actions=None, first_weights=None, **changes):
     config = _config(**changes)
     world = (world or World()).with_lanes(config.effective_lanes, config.sync)
-    spaces = Spaces(4, (2,) * tasks, (LENGTH,) * tasks, terminates=ends)
+    spaces = Spaces(4, actions or (2,) * tasks, (LENGTH,) * tasks, terminates=ends)
     made = []
 
     def make_env(index, seed):

@@ -99,6 +99,25 @@ def test_a_saved_run_goes_on_to_the_same_bits(make_learner, changes):
     assert weights_hash(resumed.model.state_dict()) == weights_hash(undisturbed.model.state_dict())
 
 
+def test_episodes_are_counted_right_after_a_resume_with_rounds_of_another_length(make_learner):
+    before = make_learner(n_steps=10)
+    before.step()
+    after = make_learner(n_steps=7)
+    after.load(before.state())
+    lengths = [report["rollout/length_mean"] for _ in range(6) for report in after.step()]
+    assert {length.minimum for length in lengths if length.count} == {20.0}
+    assert {length.maximum for length in lengths if length.count} == {20.0}
+
+
+def test_actions_that_a_task_does_not_have_are_zero_also_where_they_are_random(make_learner):
+    learner = make_learner(tasks=2, actions=(2, 1))
+    for _ in range(2):
+        learner.step()
+    actions = torch.stack(learner.made[0].actions)
+    assert len(actions) == 20 and bool((actions[:, ::2] != 0).all())
+    assert bool((actions[:, 1::2, 0] != 0).all()) and bool((actions[:, 1::2, 1] == 0).all())
+
+
 def test_several_tasks_are_all_evaluated(make_learner):
     evaluation = make_learner(tasks=2, task_dim=4).evaluate(2, seed=0)
     assert len(evaluation.returns) == 4

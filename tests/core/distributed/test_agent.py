@@ -287,6 +287,13 @@ while time.monotonic() < end:
 """
 
 
+SAVING = """time.sleep(0.05)
+    if (place / f"heard-{rank}").exists():
+        time.sleep(0.5)
+        sys.exit(75)
+"""
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_a_request_to_stop_is_passed_on_once_and_ends_with_75(background, tmp_path, name):
     launcher = background(f"STUBBORN = False\n{WAITING}", 3)
@@ -296,7 +303,18 @@ def test_a_request_to_stop_is_passed_on_once_and_ends_with_75(background, tmp_pa
     assert [(tmp_path / f"heard-{rank}").read_text() for rank in range(3)] == [f"{name}\n"] * 3
 
 
-def test_a_second_request_ends_the_ranks_at_once(background, tmp_path):
+def test_the_echo_of_a_request_is_no_second_one(background, tmp_path):
+    # Schedulers and `timeout` signal a process and then its group.
+    launcher = background(f"STUBBORN = True\n{WAITING}".replace("time.sleep(0.05)", SAVING))
+    os.kill(launcher.pid, signal.SIGTERM)
+    wait_until(lambda: list(tmp_path.glob("heard-*")))
+    os.kill(launcher.pid, signal.SIGTERM)
+    launcher.join(10)
+    assert launcher.exitcode == 75
+
+
+def test_a_second_request_ends_the_ranks_at_once(background, tmp_path, monkeypatch):
+    monkeypatch.setattr(agent, "ECHO_SECONDS", 0.0)
     launcher = background(f"STUBBORN = True\n{WAITING}")
     ranks = children_of(launcher.pid)
     os.kill(launcher.pid, signal.SIGTERM)

@@ -167,3 +167,11 @@ def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
         fit(offline(data, task="walker-walk"), ())
     with pytest.raises(UserError, match="no episode files"):
         fit(offline(Path(tmp_path)), ())
+
+
+def test_a_policy_without_a_network_plays_every_task_as_often_as_a_model_does(monkeypatch):
+    from lockstep.workloads.control import baselines
+
+    monkeypatch.setattr(baselines, "evaluate", lambda world, make, act, episodes, seed, tag: episodes)
+    asked = [baselines.evaluate_baseline("zero", replace(debug(), task=t), World(), 10, 1) for t in ("dog-run", "mt30")]
+    assert asked == [10, 300]

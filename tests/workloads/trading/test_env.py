@@ -235,6 +235,20 @@ def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
     assert torch.equal(other.account.steps, ages[100:110])
 
 
+def test_the_first_episodes_are_judged_by_the_days_that_were_traded():
+    env = TradingEnv(MarketConfig(episode_length=40), torch.arange(60), 3, torch.device("cpu"), staggered=True)
+    env.reset()
+    days = 40 - env.account.steps
+    prices, told = [env.market.spot.clone()], torch.zeros(60)
+    for day in range(1, 41):
+        step = env.advance(torch.zeros(60, dtype=torch.int64))
+        prices.append(env.market.spot.clone())
+        told = torch.where(days == day, step.info["underlying_risk"], told)
+    moves = torch.stack(prices).log().diff(dim=0)
+    expected = torch.stack([moves[: days[account], account].std(correction=0) for account in range(60)])
+    torch.testing.assert_close(told, expected.float(), rtol=1e-4, atol=1e-6)
+
+
 def test_no_observation_knows_a_later_bar():
     """Bars after some day are replaced by others: every observation up to that day stays the same to the bit."""
     data, length = history(days=200, symbols=1), 60

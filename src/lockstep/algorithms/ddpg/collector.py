@@ -163,7 +163,7 @@ class Collector:
             for number, lane in enumerate(self.lanes)
         }
 
-    def load(self, lanes: Mapping[int, Mapping[str, Tensor]]) -> None:
+    def load(self, lanes: Mapping[int, Mapping[str, Tensor]], written: int) -> None:
         """Take up a state from `state`, saved in any division of the lanes."""
 
         def part(kind: str, join: Callable[[list[Tensor]], Tensor]) -> dict[str, Tensor]:
@@ -174,4 +174,4 @@ class Collector:
         ledger = part("ledger.", torch.cat)
         self.ledger.open_return.copy_(ledger["return"])
         self.ledger.open_length.copy_(ledger["length"])
-        self.memory.load(part("memory.", torch.stack))
+        self.memory.load(part("memory.", torch.stack), written)

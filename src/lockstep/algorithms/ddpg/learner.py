@@ -258,7 +258,7 @@ class DDPGLearner:
         self.gradient_updates = snapshot.state["gradient_updates"]
         self._precision.load(snapshot.state["precision"])
         for collector in self._collectors:
-            collector.load(snapshot.lanes)
+            collector.load(snapshot.lanes, self._rows_written())
 
 
 class _Learned:

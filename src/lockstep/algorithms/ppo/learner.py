@@ -90,7 +90,8 @@ class PPOLearner:
         self._replica = replicate(loss, world, self._precision, recorder)
         self._cloning: Replica | None = None
         if cloning_steps:
-            self._cloning = replicate(CloningLoss(policy, config.vf_coef), world, self._precision, recorder)
+            cloning = CloningLoss(policy, config.vf_coef)
+            self._cloning = replicate(cloning, world, self._precision, recorder, beside=self._replica)
         self._descend = accelerator.record(self._descend_once)
 
     def step(self) -> list[Stats]:

@@ -94,8 +94,8 @@ class SupervisedLearner:
         self.updates += 1
         self._number += 1
         ended = self._number == self._plan.batches
-        # Between log points nothing is fetched, so that a GPU is not waited for.
-        due = ended or self.updates % self._config.log_every == 0
+        # Between log points nothing is fetched, so that a GPU is not waited for; unless a bad gradient ends the run.
+        due = ended or self.updates % self._config.log_every == 0 or self._config.nonfinite == "stop"
         reports: list[Stats] = self._report(rate) if due else [{} for _ in self._batches]
         self.evaluation_due = ended
         if ended:
@@ -111,7 +111,7 @@ class SupervisedLearner:
 
     def done(self) -> bool:
         """Whether all epochs are over, or patience is."""
-        return self.steps >= self.total_steps or self._patience.enough
+        return self.steps >= self.total_steps or self._patience.over(self._epoch, self._config)
 
     def evaluate(self, episodes: int, seed: int) -> Validation:
         """Measure on validation samples, `episodes` of them at most. Called by every rank."""
@@ -164,8 +164,7 @@ class SupervisedLearner:
         if not self._config.watches:
             return
         log_loss = self.evaluate(self._config.eval_episodes, self._config.seed).log_loss
-        self._patience.note(log_loss, self._epoch, self._config)
-        self._patience.enough = bool(self._world.agree(int(self._patience.enough)))
+        self._patience.note(log_loss, self._config)
 
     def _report(self, rate: float) -> list[Stats]:
         """What each cohort has to say of the updates since the last log point. Called by every rank."""

@@ -18,11 +18,9 @@ class Patience:
     """Epochs without a gain since the learning rate last fell."""
     factor: float = 1.0
     """What the plateaus so far have made of the learning rate."""
-    enough: bool = False
-    """Whether patience is at its end."""
 
-    def note(self, log_loss: float, epochs: int, config: SupervisedConfig) -> None:
-        """Take in the validation after so many epochs; a loss that is not a number is no gain."""
+    def note(self, log_loss: float, config: SupervisedConfig) -> None:
+        """Take in the validation after another epoch; a loss that is not a number is no gain."""
         if log_loss < self.best - config.min_delta:
             self.best, self.waited, self.waited_for_rate = log_loss, 0, 0
             return
@@ -31,7 +29,10 @@ class Patience:
         if config.lr_schedule == "plateau" and self.waited_for_rate >= config.plateau_patience:
             self.factor *= config.plateau_factor
             self.waited_for_rate = 0
-        self.enough = bool(config.patience) and self.waited >= config.patience and epochs >= config.min_epochs
+
+    def over(self, epochs: int, config: SupervisedConfig) -> bool:
+        """Whether patience is at its end after so many epochs; a run that is given more of it goes on."""
+        return bool(config.patience) and self.waited >= config.patience and epochs >= config.min_epochs
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs; JSON has no infinity."""

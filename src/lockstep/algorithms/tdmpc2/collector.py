@@ -29,14 +29,18 @@ class Collector:
         pilot: Pilot,
         *,
         task: Tensor | None,
+        mask: Tensor | None,
         steps: int,
         tag: str,
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        """`index` (E,): the environments' numbers over the whole run. `task` (E,): on the host. `steps`: of a round."""
+        """`index` (E,): the environments' numbers over the whole run. `steps`: of a round.
+
+        `task` (E,) and `mask` (E, A), zero for actions that a task does not have: on the host, where there are several.
+        """
         self.lanes, self.memory = lanes, memory
-        self._env, self._index, self._pilot, self._task = env, index, pilot, task
+        self._env, self._index, self._pilot, self._task, self._mask = env, index, pilot, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
         pilot.see(self._observation, torch.ones(env.count, dtype=torch.bool))
@@ -45,6 +49,7 @@ class Collector:
         self._reward = torch.zeros((steps, env.count))
         self._ended = torch.zeros((steps, env.count), dtype=torch.bool)
         self._info: dict[str, Tensor] = {}
+        self._time = 0  # steps of this round so far
 
     def decide(self, number: int, wildly: bool) -> None:
         """Begin to choose the actions of the step of this number: at random, or as the pilot does."""
@@ -52,6 +57,8 @@ class Collector:
             if wildly:
                 numbers = torch.arange(self._env.action_dim)
                 self._wild = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
+                if self._mask is not None:
+                    self._wild = self._wild * self._mask
             else:
                 self._wild = None
                 self._pilot.decide(number)
@@ -76,17 +83,20 @@ class Collector:
                 terminated=transition.terminated,
                 **task,
             )
-            self._note(number % len(self._reward), transition.reward, ended, transition.info)
+            self._note(transition.reward, ended, transition.info)
             self._observation = transition.observation
             self._pilot.see(self._observation, ended)
 
-    def _note(self, time: int, reward: Tensor, ended: Tensor, info: Mapping[str, Tensor]) -> None:
+    def _note(self, reward: Tensor, ended: Tensor, info: Mapping[str, Tensor]) -> None:
+        time = self._time
         self._reward[time], self._ended[time] = reward, ended
         for name, row in info.items():
             self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))[time] = row
+        self._time += 1
 
     def report(self) -> Stats:
         """What there is to say about the episodes that ended in a round."""
+        self._time = 0
         episodes = self._ledger.close(self._reward, self._ended, self._info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
@@ -116,5 +126,5 @@ class Collector:
         ledger = part("ledger.", torch.cat)
         self._ledger.open_return.copy_(ledger["return"])
         self._ledger.open_length.copy_(ledger["length"])
-        self.memory.load(part("memory.", torch.stack))
+        self.memory.load(part("memory.", torch.stack), written)
         self.memory.resume(written)

@@ -211,6 +211,7 @@ class TDMPC2Learner:
             memory,
             pilot,
             task=task,
+            mask=None if task is None else self._spaces.masks()[task],
             steps=config.n_steps,
             tag=self._name,
             seed=config.seed,

@@ -28,6 +28,7 @@ from lockstep.core.distributed.rendezvous import Meeting
 from lockstep.core.distributed.restarts import INTERRUPTED, Decision, RestartPolicy
 from lockstep.core.distributed.vigil import Vigil
 from lockstep.core.errors import RunFailed, StoppedOnRequest
+from lockstep.core.stop_request import ECHO_SECONDS
 
 Process = subprocess.Popen | Child
 MONITOR_INTERVAL = 0.1
@@ -61,6 +62,7 @@ class Agent(LocalElasticAgent):
         self._outfit, self._policy, self._silence_limit, self._say = outfit, policy, silence_limit, say
         self._nursery = nursery
         self._requests: list[int] = []
+        self._requested = 0.0
         self._deadline: float | None = None
         """When the ranks that still run are ended."""
         self._exit_code: int | None = 0
@@ -105,6 +107,10 @@ class Agent(LocalElasticAgent):
                     signal.signal(number, handler)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if number in self._requests and now - self._requested < ECHO_SECONDS:
+            return
+        self._requested = now
         self._requests.append(number)
         if self._meets and self._meeting.machines is not None:
             # No rank runs, and the other machines may not come for a long time.

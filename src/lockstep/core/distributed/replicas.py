@@ -80,21 +80,21 @@ class FlatGradient:
 class LaneReplica:
     """`exact`: forward and backward lane by lane, gradients gathered and added in lane order."""
 
-    def __init__(self, loss: nn.Module, world: World, precision: Precision) -> None:
+    def __init__(self, loss: nn.Module, world: World, precision: Precision, flat: FlatGradient) -> None:
         self._loss = loss
         self._world = world
         self._precision = precision
-        self._flat = FlatGradient(list(loss.parameters()))
+        self.flat = flat
 
     def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
         """See Replica."""
         gradients, metrics = [], []
         for micro_batches in cohorts:
-            gradient, found = _local_gradient(self._loss, self._flat, micro_batches, self._precision)
+            gradient, found = _local_gradient(self._loss, self.flat, micro_batches, self._precision)
             gradients.append(gradient.clone())
             metrics.append(found)
-        self._flat.vector.copy_(self._world.total(gradients))
-        self._precision.unscale(self._flat.parameters)
+        self.flat.vector.copy_(self._world.total(gradients))
+        self._precision.unscale(self.flat.parameters)
         return metrics
 
 
@@ -105,19 +105,24 @@ class FlatReplica:
     """
 
     def __init__(
-        self, loss: nn.Module, world: World, precision: Precision, record: Callable[[Callable], Callable]
+        self,
+        loss: nn.Module,
+        world: World,
+        precision: Precision,
+        flat: FlatGradient,
+        record: Callable[[Callable], Callable],
     ) -> None:
         self._world = world
         self._precision = precision
-        self._flat = FlatGradient(list(loss.parameters()))
-        self._local = record(lambda batches: _local_gradient(loss, self._flat, batches, precision)[1])
+        self.flat = flat
+        self._local = record(lambda batches: _local_gradient(loss, flat, batches, precision)[1])
 
     def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
         """See Replica."""
         (micro_batches,) = cohorts
         metrics = self._local(micro_batches)
-        self._world.sum(self._flat.vector)
-        self._precision.unscale(self._flat.parameters)
+        self._world.sum(self.flat.vector)
+        self._precision.unscale(self.flat.parameters)
         return [metrics]
 
 
@@ -135,14 +140,25 @@ def _local_gradient(
 
 
 def replicate(
-    loss: nn.Module, world: World, precision: Precision, record: Callable[[Callable], Callable] | None = None
+    loss: nn.Module,
+    world: World,
+    precision: Precision,
+    record: Callable[[Callable], Callable] | None = None,
+    beside: Replica | None = None,
 ) -> Replica:
-    """The replica for this world's sync mode; `record` (a graph recorder) is given where kernels are to be captured."""
+    """The replica for this world's sync mode; `record` (a graph recorder) is given where kernels are to be captured.
+
+    `beside`: a replica of another loss over the same parameters. A parameter has one gradient, so both share a vector.
+    """
+    if world.sync != "exact" and record is None:
+        return DDPReplica(loss, world, precision)
+    parameters = list(loss.parameters())
+    flat = beside.flat if isinstance(beside, LaneReplica | FlatReplica) else FlatGradient(parameters)
+    assert all(one is other for one, other in zip(flat.parameters, parameters, strict=True))
     if world.sync == "exact":
-        return LaneReplica(loss, world, precision)
-    if record is not None:
-        return FlatReplica(loss, world, precision, record)
-    return DDPReplica(loss, world, precision)
+        return LaneReplica(loss, world, precision, flat)
+    assert record is not None
+    return FlatReplica(loss, world, precision, flat, record)
 
 
 def add_metrics(parts: Sequence[Metrics]) -> Metrics:

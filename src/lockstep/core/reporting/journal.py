@@ -43,7 +43,11 @@ class Journal:
         """Keep an evaluation for the next log point, and in full in evaluation.json."""
         self._evaluation = {f"eval/{name}": value for name, value in evaluation.numbers().items()}
         if self._world.leads:
-            write_atomically(self._directory / "evaluation.json", json.dumps(evaluation.summary(), indent=1).encode())
+            path = self._directory / "evaluation.json"
+            try:
+                write_atomically(path, json.dumps(evaluation.summary(), indent=1).encode())
+            except OSError as error:
+                self.warnings.append(f"{path}: not written ({error.strerror}); training goes on")
 
     def write(self, step: int) -> dict[str, float]:
         """One log point over the world. Called by every rank; every rank gets the metrics."""

@@ -10,6 +10,7 @@ from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
 from lockstep.parts.evaluation import evaluate
 from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env
+from lockstep.workloads.control.names import tasks_of
 
 Act = Callable[[Tensor, ControlEnv], Tensor]
 """Observations (E, O) and their environments to actions (E, A)."""
@@ -31,7 +32,14 @@ BASELINES: dict[str, Act] = {"random": random_action, "zero": no_action}
 
 
 def evaluate_baseline(name: str, config: TaskChoice, world: World, episodes: int, seed: int) -> Evaluation:
-    """How good a policy without a network is. Called by every rank."""
+    """How good a policy without a network is, on so many episodes of each task. Called by every rank."""
     host = torch.device("cpu")
     act = BASELINES[name]
-    return evaluate(world, lambda index: make_env(config, index, seed, host), act, episodes, seed, tag="control")
+    return evaluate(
+        world,
+        lambda index: make_env(config, index, seed, host),
+        act,
+        episodes * len(tasks_of(config.task)),
+        seed,
+        tag="control",
+    )

@@ -13,9 +13,9 @@ from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.paths import Term
 from lockstep.workloads.trading.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
 
-TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares")
+TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares", "days")
 """Sums over the episode: positions closed, those that earned, dollars of costs and of traded value, |delta| / value,
-the value's daily change, its square, the square of its falls, the price's daily log change and its square."""
+the value's daily change, its square, the square of its falls, the price's daily log change, its square, and 1."""
 
 
 class Account:
@@ -44,7 +44,7 @@ class Account:
         self.steps = torch.zeros(count, dtype=torch.int64, device=device)
         """(E,) days of the episode so far."""
         self.tally = zeros(len(TALLY))
-        """(E, 10) sums over the episode, see TALLY."""
+        """(E, 11) sums over the episode, see TALLY."""
         self.step_sums = zeros(5)
         self.realised, self.costs, self.traded, self.closed, self.won = self.step_sums.unbind(1)
         """(E,) of this step: dollars of profit of what was closed, of costs and of traded value, positions closed, and
@@ -168,5 +168,6 @@ class Account:
             change.clamp(max=0.0).square(),
             log_move,
             log_move.square(),
+            torch.ones_like(change),
         )
         self.tally.add_(torch.stack(today, dim=1))

@@ -32,8 +32,9 @@ INFO = {
 def statement(config: MarketConfig, account: Account, market: Market, bankrupt: Tensor) -> dict[str, Tensor]:
     """The numbers of INFO for the episodes as they stand."""
     capital = config.initial_capital
-    closed, won, costs, traded, exposure, change, squares, falls, moves, move_squares = account.tally.unbind(1)
-    steps = account.steps.clamp(min=1)
+    closed, won, costs, traded, exposure, change, squares, falls, moves, move_squares, days = account.tally.unbind(1)
+    # Not the account's steps: a run's first episodes begin in their middle, so that not all end at once.
+    steps = days.clamp(min=1.0)
     mean = change / steps
     risk = _deviation(change, squares, steps)
     year = market.days_per_year.sqrt()
