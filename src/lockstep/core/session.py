@@ -12,7 +12,7 @@ from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import LockstepError, NoValidCheckpoint, error_of
+from lockstep.core.errors import LockstepError, NoValidCheckpoint, UserError, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner
 from lockstep.core.loop import Loop
@@ -65,7 +65,13 @@ class Session:
         expect = {"workload": self._workload, "lanes": self._world.lanes.total}
         snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
         notes |= snapshot.state.pop("loop")
-        self.learner.load(snapshot)
+        try:
+            self.learner.load(snapshot)
+        except RuntimeError as error:
+            if not str(error).startswith("Error(s) in loading state_dict"):
+                raise
+            unfit = str(error).splitlines()[1].strip().rstrip(".")
+            raise UserError(f"{path}: {unfit}; a run keeps its network: resume with the sizes that it had") from error
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         return True
 
@@ -127,14 +133,18 @@ def train(
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
     world = world.with_lanes(config.effective_lanes, config.sync)
     fix_arithmetic(config, world)
-    with _opened(run, workload, config, world) as may_publish:
+    with _opened(run, world) as may_publish:
         learner = build(config, world)
         display = open_display(world.leads, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner, display.say, may_publish)
         try:
             for line in plan:
                 display.say(line)
-            return _conduct(session, run, config, world, learner, display, narrator)
+            loop_notes: dict[str, float] = {}
+            resumed = session.resume(loop_notes)
+            # Only now: what was refused until here must not become the configuration of a run that is there.
+            _by_leader(world, lambda: run.write_config(to_yaml(config), workload))
+            return _conduct(session, run, config, world, learner, display, narrator, loop_notes, resumed)
         finally:
             display.close()
 
@@ -147,10 +157,10 @@ def _conduct(
     learner: Learner,
     display: Display,
     narrator: Narrator | None,
+    loop_notes: dict[str, float],
+    resumed: bool,
 ) -> Learner:
     telemetry = Telemetry() if world.leads else None
-    loop_notes: dict[str, float] = {}
-    resumed = session.resume(loop_notes)
     project = config.wandb_project if config.wandb else None
     log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
     if narrator is not None and log is not None:
@@ -175,26 +185,34 @@ def _conduct(
 
 
 @contextlib.contextmanager
-def _opened(run: RunDirectory, workload: str, config: RunConfig, world: World) -> Iterator[Callable[[], None]]:
+def _opened(run: RunDirectory, world: World) -> Iterator[Callable[[], None]]:
     """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error.
 
     Gives what raises on rank 0 once a later world has taken the directory over.
     """
     check: Callable[[], None] = lambda: None  # noqa: E731
     with contextlib.ExitStack() as stack:
-        problem: tuple[str, int] | None = None
-        if world.leads:
-            try:
-                check = stack.enter_context(run.locked(job())).check
-                shelf.sweep(run.path)
-                run.write_config(to_yaml(config), workload)
-                run.write_system(world)
-            except LockstepError as error:
-                problem = str(error), error.exit_code
-        problem = world.from_leader(problem)
-        if problem:
-            raise error_of(*problem)
+
+        def open_it() -> None:
+            nonlocal check
+            check = stack.enter_context(run.locked(job())).check
+            shelf.sweep(run.path)
+            run.write_system(world)
+
+        _by_leader(world, open_it)
         yield check
+
+
+def _by_leader(world: World, act: Callable[[], None]) -> None:
+    """Do something on rank 0; where it cannot be done, all ranks raise alike. Called by every rank."""
+    problem: tuple[str, int] | None = None
+    if world.leads:
+        try:
+            act()
+        except LockstepError as error:
+            problem = str(error), error.exit_code
+    if problem := world.from_leader(problem):
+        raise error_of(*problem)
 
 
 def fix_arithmetic(config: RunConfig, world: World) -> None:

@@ -49,6 +49,14 @@ class LaunchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResumeOptions(LaunchOptions):
+    """Where it is, and where it runs."""
+
+    runs_dir: str = "runs"
+    """Directory that runs are looked for in by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions(LaunchOptions):
     """What it starts from."""
 
@@ -69,9 +77,9 @@ def train(words: list[str]) -> int:
 
 def resume(words: list[str]) -> int:
     """The verb `resume`."""
-    text, rest = command.take_subject(words, "run", lambda _: command.help_text(RESUME_USAGE, LaunchOptions))
-    options, rest = command.take(rest, LaunchOptions())
-    run = RunDirectory.find(text, Path("runs"))
+    text, rest = command.take_subject(words, "run", lambda _: command.help_text(RESUME_USAGE, ResumeOptions))
+    options, rest = command.take(rest, ResumeOptions())
+    run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
     config = resolve(config, overrides=rest).config
     if config.run_name != run.name:

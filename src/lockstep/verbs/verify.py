@@ -82,9 +82,12 @@ def _verify_run(run: RunDirectory, rest: list[str]) -> int:
 
 
 def _verify_workload(workload: Workload, rest: list[str]) -> int:
+    from lockstep.core.distributed.world import choose_device
+
     options, rest = command.take(rest, VerifyOptions())
     config = resolve(workload.preset(options.preset), overrides=rest).config
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
+    choose_device(options.device, 0)
     lanes = config.effective_lanes
     if sizes[0] < 1 or sizes[-1] > lanes:
         raise UserError(f"--ranks {options.ranks}: allowed are 1 to {lanes}, the lanes of this configuration")

@@ -173,6 +173,8 @@ def choose_device(name: str, local_rank: int) -> torch.device:
         if not torch.cuda.is_available():
             raise UserError("device 'cuda': no NVIDIA GPU is visible here; use --device cpu or check nvidia-smi")
         return torch.device("cuda", local_rank % torch.cuda.device_count())
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device 'mps': no Apple GPU is visible here; use --device cpu")
     return torch.device(name)
 
 
