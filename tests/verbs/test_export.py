@@ -138,3 +138,14 @@ def test_a_missing_package_is_named_with_its_extra(at_runs, capsys, monkeypatch,
     told = complaint(capsys, "demo", "--format", form)
     assert f"needs the package {module}; pip install 'lockstep[{form}]'" in told
     assert list((at_runs / "export").iterdir()) == []
+
+
+def test_a_folder_does_not_take_the_place_of_a_file(tmp_path):
+    from lockstep.core.errors import UserError
+    from lockstep.verbs import export
+
+    taken = tmp_path / "taken.yaml"
+    taken.write_text("mine")
+    with pytest.raises(UserError, match="not written"):
+        export._write(taken, lambda path: path.mkdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.yaml"] and taken.read_text() == "mine"

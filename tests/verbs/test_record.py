@@ -73,7 +73,9 @@ def test_what_is_missing_is_told_in_one_line(place, capsys):
     assert "is a file" in complaint(capsys, "pole", "--output", "file")
     assert "no chunks" in complaint(capsys, "control", "task=mt30", "--source", "nowhere", "--output", "x")
     assert "allowed: trained, random, zero" in complaint(capsys, "pole", "--policy", "nobody", "--output", "x")
-    assert "snake: has no record episodes" in complaint(capsys, "snake", "--policy", "random", "--output", "x")
+    assert "snake: cannot record episodes; workloads that can: control" in complaint(
+        capsys, "snake", "--policy", "random", "--output", "x"
+    )
 
 
 def test_a_loaded_model_acts_in_vectors(place):

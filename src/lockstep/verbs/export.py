@@ -1,6 +1,7 @@
 """`lockstep export`: a trained model as a file for other programs."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,7 +91,11 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         raise UserError(f"{path}: not written ({error.strerror or error}); give another --output") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # Some formats are folders.
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
 
 
 def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int | None, path: Path) -> None:

@@ -61,7 +61,10 @@ class Workload:
     def offer(self, what: str) -> Any:
         """Something that only some workloads have, by its name in `workload.py`: UserError where this one has not."""
         if not hasattr(self.module, what):
-            raise UserError(f"{self.name}: has no {what.lower().replace('_', ' ')}")
+            having = ", ".join(name for name in names() if hasattr(load(name).module, what))
+            raise UserError(
+                f"{self.name}: cannot {what.lower().replace('_', ' ')}; workloads that can: {having or 'none'}"
+            )
         return getattr(self.module, what)
 
 

@@ -80,7 +80,7 @@ def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch
         ("play snakes3v3 --replay nothing.json", "nothing.json: not the log of a game"),
         ("play snakes3v3 --policy greedy --log no/where.json", "the directory no is not there"),
         ("play snakes3v3 --log game.json", "is a workload and has no weights"),
-        ("play snake --policy random --log game.json", "snake: has no write log"),
+        ("play snake --policy random --log game.json", "snake: cannot write log; workloads that can: snakes3v3"),
     ],
 )
 def test_what_cannot_be_shown_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):
