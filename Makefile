@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow faults lint format bench clean
+.PHONY: help setup demo test test-workloads test-core test-slow faults lint format bench clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
@@ -33,7 +33,16 @@ demo: $(STAMP)
 
 test: $(DEV_STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/python -m pytest
+	@# Most tests keep one core busy, so two halves run at once; each half's output comes when it is over.
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-workloads test-core
+
+HALF := tests/workloads tests/distributed tests/hostile tests/faults
+
+test-workloads:
+	$(BIN)/python -m pytest $(HALF) $(PYTEST)
+
+test-core:
+	$(BIN)/python -m pytest $(HALF:%=--ignore=%) $(PYTEST)
 
 test-slow: $(DEV_STAMP)
 	$(BIN)/python -m pytest -m slow
