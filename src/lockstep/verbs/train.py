@@ -30,6 +30,7 @@ RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N |
 _FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 _FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
 _FREE_TO_CHANGE |= {"nonfinite_limit"}
+_HINT = f"{'hint':12} preset base is made for a GPU, an update can take minutes here; --preset small is made for a CPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,13 @@ def train(words: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     config, notes = read_config(workload, options, rest)
+    if options.preset == "base" and "small" in workload.presets and not _uses_gpus(config):
+        notes = [*notes, _HINT]
     return start(workload, config, options, ["train", *words], notes)
+
+
+def _uses_gpus(config: RunConfig) -> bool:
+    return config.device not in ("auto", "cpu") or (config.device == "auto" and launch.visible_gpus() > 0)
 
 
 def resume(words: list[str]) -> int:
