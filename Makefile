@@ -33,8 +33,8 @@ demo: $(STAMP)
 
 test: $(DEV_STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	@# Most tests keep one core busy, so two halves run at once; each half's output comes when it is over.
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-workloads test-core
+	@# Most tests keep one core busy, so two halves run at once. make test PYTEST="-k words" for some of them.
+	$(MAKE) --no-print-directory -j2 --output-sync=line test-workloads test-core
 
 HALF := tests/workloads tests/distributed tests/hostile tests/faults
 

@@ -1,6 +1,7 @@
 """Resumes that are refused leave the run as it was."""
 
 import pytest
+import torch
 
 from lockstep.cli import main
 
@@ -24,7 +25,11 @@ def last_line(capsys):
     [
         (["--grid-size", "9"], "size mismatch for"),
         (["--lanes", "4"], "lanes is 8 there and 4 in this run"),
-        (["--device", "mps"], "no Apple GPU is visible here; use --device cpu"),
+        pytest.param(
+            ["--device", "mps"],
+            "no Apple GPU is visible here; use --device cpu",
+            marks=pytest.mark.skipif(torch.backends.mps.is_available(), reason="there is an Apple GPU"),
+        ),
     ],
 )
 def test_a_refused_resume_is_one_line_and_leaves_the_configuration(runs, capsys, words, told):

@@ -85,6 +85,10 @@ class Session:
             return {"error": str(error)}
         return {"path": str(path) if path else None}
 
+    def write_config(self) -> None:
+        """Make this the run's configuration: after `resume`, since one that is refused must leave the run alone."""
+        _by_leader(self._world, lambda: self._run.write_config(self._config_text, self._workload))
+
     def save(self, notes: dict[str, float]) -> None:
         """Begin a checkpoint of the run as it is now; it is written while the training goes on."""
         snapshot = self.learner.state()
@@ -140,11 +144,7 @@ def train(
         try:
             for line in plan:
                 display.say(line)
-            loop_notes: dict[str, float] = {}
-            resumed = session.resume(loop_notes)
-            # Only now: what was refused until here must not become the configuration of a run that is there.
-            _by_leader(world, lambda: run.write_config(to_yaml(config), workload))
-            return _conduct(session, run, config, world, learner, display, narrator, loop_notes, resumed)
+            return _conduct(session, run, config, world, learner, display, narrator)
         finally:
             display.close()
 
@@ -157,10 +157,11 @@ def _conduct(
     learner: Learner,
     display: Display,
     narrator: Narrator | None,
-    loop_notes: dict[str, float],
-    resumed: bool,
 ) -> Learner:
     telemetry = Telemetry() if world.leads else None
+    loop_notes: dict[str, float] = {}
+    resumed = session.resume(loop_notes)
+    session.write_config()
     project = config.wandb_project if config.wandb else None
     log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
     if narrator is not None and log is not None:
