@@ -25,6 +25,8 @@ WRONG = {
     "train snake --n-envs many": "whole number",
     "train snake --batch-size 1000": "nearest: ",
     "train snake --config missing.yaml": "no such file",
+    "train snake --config=": "allowed: the path of a YAML file",
+    "eval snake --config=": "allowed: the path of a YAML file",
     "train snake --run-name ../x": "letters, digits",
     "train snake --run-name /tmp/x": "letters, digits",
     "train snake --preset debug --ranks 9": "8 lanes",
@@ -64,6 +66,14 @@ def test_a_malformed_yaml_is_named_with_its_line(capsys, tmp_path):
     bad.write_text("learning_rate: 0.1\nn_envs: [1, 2\n")
     assert main(["train", "snake", "--config", str(bad)]) == 2
     assert "bad.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("word", "where"), [("ranks", "--gpus N or --ranks N"), ("preset", "--preset NAME")])
+def test_a_word_of_the_command_in_a_file_is_sent_to_its_place(capsys, tmp_path, word, where):
+    (tmp_path / "my.yaml").write_text(f"seed: 1\n{word}: 2\n")
+    assert main(["train", "snake", "--config", str(tmp_path / "my.yaml")]) == 2
+    told = capsys.readouterr().err
+    assert "my.yaml:2): not a setting of a run; " in told and where in told
 
 
 def test_a_directory_that_cannot_be_written_is_found_before_the_start(capsys, tmp_path):

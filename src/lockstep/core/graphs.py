@@ -1,5 +1,6 @@
 """Recorded kernels: a function whose GPU work is captured once and replayed, so that Python costs nothing per call."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,8 @@ class Accelerator:
         self.records = device.type == "cuda" and setting != "none" and not exact
         self._compiles = (self.records and setting == "auto") or setting == "default"
         self._device = device
+        if self.records and self._compiles:
+            _start_compilers()
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, recorded where this device can."""
@@ -66,3 +69,12 @@ class Accelerator:
         Their products wrap around; a C++ compiler takes that for impossible in signed numbers and changes the result.
         """
         return self.compile(function) if self.records else function
+
+
+def _start_compilers() -> None:
+    """Start the processes that compile kernels: until they are ready, kernels are compiled one after the other."""
+    # Compiling starts them too, but they need seconds, which pass here while environments are made.
+    with contextlib.suppress(ImportError):
+        from torch._inductor.async_compile import maybe_warm_pool
+
+        maybe_warm_pool()

@@ -46,7 +46,7 @@ class Loop:
         pulse = Pulse.of_this_rank()
         finite = FiniteWatch(self._world, config.nonfinite_limit, learner.updates)
         finished = self._finished()
-        with StopRequest() as request:
+        with StopRequest(answers=self._world.leads) as request:
             while not finished:
                 if flag := self._world.agree(request.flag):
                     self._save(last=True)

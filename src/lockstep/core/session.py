@@ -177,6 +177,7 @@ def _conduct(
         loop.run()
         session.keep_weights("final", loop.notes["best"])
         status = "finished"
+        display.close()  # the last line of progress comes first
         display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
     finally:
         journal.close()

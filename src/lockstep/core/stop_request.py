@@ -11,6 +11,7 @@ PREEMPTED = 1
 INTERRUPTED = 2
 # Launchers and schedulers signal a process and its group: the same request, arriving more than once.
 ECHO_SECONDS = 1.0
+_HEARD = b"lockstep: stopping after this update, then saving; ask again to end at once without saving\n"
 
 
 class Interrupted(LockstepError):
@@ -22,7 +23,9 @@ class Interrupted(LockstepError):
 class StopRequest:
     """Listens for SIGTERM, SIGUSR1 and Ctrl-C while it is open; a second request ends the process at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: bool = False) -> None:
+        """`answers`: say on stderr that the request was heard."""
+        self._answers = answers
         self.flag = 0
         self._noted = 0.0
         self._before: dict[int, object] = {}
@@ -43,10 +46,12 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        # Nothing but a flag here: a handler runs at any instruction, also in the middle of a save or a collective.
+        # Hardly more than a flag here: a handler runs at any instruction, also in the middle of a save or a collective.
         kind = self._kinds[signal.Signals(number)]
         if not self.flag:
             self.flag, self._noted = kind, time.monotonic()
+            if self._answers:
+                os.write(2, _HEARD)
         elif time.monotonic() - self._noted > ECHO_SECONDS:
             os._exit(130 if kind == INTERRUPTED else 75)
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from lockstep.core.config.fields import Pattern
 from lockstep.core.config.fields import find as find_field
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml, resolve
@@ -34,7 +35,7 @@ class ModelOptions:
     """For a file of weights alone: what they were trained on."""
     preset: str = "base"
     """For a file of weights alone or a workload: the preset to start from; --FIELD VALUE goes over it."""
-    config: str = ""
+    config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """For a file of weights alone or a workload: YAML file whose fields override the preset's."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto = a GPU that is visible, else the CPU."""

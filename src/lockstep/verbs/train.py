@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lockstep.core import launch
-from lockstep.core.config.fields import Range, settings_of
+from lockstep.core.config.fields import Pattern, Range, settings_of
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml, resolve
 from lockstep.core.config.values import shown
@@ -63,7 +63,7 @@ class TrainOptions(LaunchOptions):
 
     preset: str = "base"
     """Named configuration to start from; `lockstep list` shows them."""
-    config: str = ""
+    config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """YAML file whose fields override the preset's."""
 
 

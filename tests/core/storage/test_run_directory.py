@@ -132,12 +132,19 @@ def test_the_list_shows_state_step_and_score_the_latest_first(tmp_path):
         (broken.path / "status.json").write_text('{"state": "flying"}')
         rows = [(row.name, row.workload, row.state, row.step, row.best_score) for row in list_runs(tmp_path)]
     assert rows == [
+        ("broken", "", "stopped", 0, None),
         ("killed", "snake", "stopped", 20, 2.5),
         ("done", "snake", "finished", 30, 1.5),
         ("going", "snake", "running", 10, None),
-        ("broken", "", "stopped", 0, None),
     ]
     assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_a_run_without_a_status_counts_from_its_configuration(tmp_path):
+    run = begun(tmp_path / "a")
+    (run.path / "status.json").write_text('{"state": "flying"}')
+    os.utime(run.path / "config.yaml", (1e9, 1e9))
+    assert [(row.name, row.updated) for row in list_runs(tmp_path)] == [("a", 1e9)]
 
 
 def test_a_restart_keeps_the_step_and_score_it_had(tmp_path):

@@ -72,7 +72,7 @@ def test_a_failed_write_leaves_the_old_weights(tmp_path, monkeypatch):
 
 
 def test_a_run_gives_final_before_best_before_its_newest_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="holds no weights yet"):
+    with pytest.raises(NoValidCheckpoint, match="holds no weights yet"):
         load_weights(tmp_path)
     snapshot = Snapshot({"weight": torch.tensor([1.0])}, {}, {}, {0: {}})
     save(tmp_path, snapshot, world=World(), step=1, workload="snake", extra={})

@@ -86,6 +86,12 @@ class RunConfig:
     """Fields that lr_scaling multiplies."""
     headline: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """What the progress line tells: (tag, word, format) each; none = return, evaluation and losses."""
+    told_elsewhere: ClassVar[Mapping[str, str]] = {
+        "preset": "it names what a new run starts from: `lockstep train WORKLOAD --preset NAME`",
+        "config": "it names the file a new run starts from: `lockstep train WORKLOAD --config FILE`",
+        **dict.fromkeys(("ranks", "gpus", "nnodes"), "where it runs is told to the command, as --gpus N or --ranks N"),
+    }
+    """Words of the command that are no fields, and where they belong."""
     only_values: ClassVar[Mapping[str, str]] = {}
     """Keys of other programs' files to which there is one answer here: this value is accepted, any other refused."""
 

@@ -125,6 +125,9 @@ def _setting(config_class: type, given: _Given) -> Setting | None:
         return setting
     told = f"{shown(given.key)} {shown(given.text)} ({given.where})"
     only = getattr(config_class, "only_values", {}).get(given.key.replace("-", "_"))
+    elsewhere = getattr(config_class, "told_elsewhere", {}).get(given.key.replace("-", "_"))
+    if elsewhere is not None:
+        raise UserError(f"{told}: not a setting of a run; {elsewhere}")
     if only is None:
         names = spelled_names(config_class)
         near = nearest(given.key.replace("-", "_"), list(names))

@@ -154,7 +154,8 @@ class RunDirectory:
         status = self.status()
         alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
         state = status.state if alive else "stopped"
-        return RunRow(self.name, status.workload, state, status.step, status.best_score, status.updated)
+        updated = status.updated or (self.path / "config.yaml").stat().st_mtime
+        return RunRow(self.name, status.workload, state, status.step, status.best_score, updated)
 
 
 def list_runs(runs_dir: Path) -> list[RunRow]:

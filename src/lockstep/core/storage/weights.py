@@ -81,7 +81,7 @@ def _stored_model(path: Path) -> Path:
             return path / name
     newest = newest_valid(path, _log.warning)
     if newest is None:
-        raise UserError(f"{path}: holds no weights yet (no final/, best/ or checkpoints/ with one in it)")
+        raise NoValidCheckpoint(f"{path}: holds no weights yet (no final/, best/ or checkpoints/ with one in it)")
     return newest
 
 
