@@ -73,7 +73,7 @@ def test_weights_alone_need_the_workload_and_its_fields(at_runs, capsys):
     assert found["step"] is None
     other = complaint(capsys, "bare.safetensors", "--workload", "snake", "--preset", "small")
     assert "does not fit the network" in other
-    assert "features.1.bias has the shape (16,), not (32,)" in other
+    assert "features.1.bias is (16,) there and (32,) here" in other
 
 
 def test_the_seed_decides_the_episodes(at_runs, capsys):

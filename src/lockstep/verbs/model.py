@@ -16,8 +16,6 @@ from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lockstep.core.distributed.world import World
     from lockstep.core.learner import Learner
 
@@ -106,33 +104,21 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one and give it the stored weights."""
-    from lockstep.core.storage.weights import load_weights
+    from lockstep.core.storage.weights import load_weights, misfit
 
     assert subject.path is not None
     weights, manifest = load_weights(subject.path)
     world = place_of(subject, device)
     learner = subject.workload.build(replace(subject.config, compile="none"), world)
-    misfit = _misfit(weights, learner.model.state_dict())
-    if misfit:
+    if problem := misfit(weights, learner.model.state_dict()):
         raise UserError(
             f"{subject.path}: does not fit the network that {subject.workload.name} builds from this configuration: "
-            f"{misfit}; give the --preset, --config and fields that it was trained with"
+            f"{problem}; give the --preset, --config and fields that it was trained with"
         )
     learner.model.load_state_dict(weights)
     learner.model.eval()
     step = manifest.step if manifest else _header(subject.path).get("step")
     return TrainedModel(learner, world, None if step is None else int(step))
-
-
-def _misfit(weights: "dict[str, Tensor]", network: "dict[str, Tensor]") -> str:
-    """The first difference between what is stored and what is needed, in words; empty where there is none."""
-    for name in sorted(weights.keys() | network.keys()):
-        stored, needed = weights.get(name), network.get(name)
-        if stored is None or needed is None:
-            return f"tensor {name} is {'missing' if stored is None else 'not known to it'}"
-        if stored.shape != needed.shape:
-            return f"tensor {name} has the shape {tuple(stored.shape)}, not {tuple(needed.shape)}"
-    return ""
 
 
 def _existing(text: str, runs_dir: Path) -> Path | None:

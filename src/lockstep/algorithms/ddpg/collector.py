@@ -13,6 +13,7 @@ from lockstep.core.graphs import Accelerator
 from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
+from lockstep.parts.lane_states import LaneStates, cut, joined
 from lockstep.parts.replay import Column, Replay
 from lockstep.parts.rollout import EpisodeLedger
 from lockstep.parts.vector_env import VectorEnv
@@ -156,22 +157,12 @@ class Collector:
         boards = {f"env.{name}": value for name, value in self.env.state().items()}
         boards |= {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
         memory = {f"memory.{name}": value for name, value in self.memory.state(written).items()}
-        width = self.memory.width
-        return {
-            lane: {name: value[number * width : (number + 1) * width] for name, value in boards.items()}
-            | {name: value[number] for name, value in memory.items()}
-            for number, lane in enumerate(self.lanes)
-        }
+        return cut(self.lanes, boards, memory)
 
-    def load(self, lanes: Mapping[int, Mapping[str, Tensor]], written: int) -> None:
+    def load(self, lanes: LaneStates, written: int) -> None:
         """Take up a state from `state`, saved in any division of the lanes."""
-
-        def part(kind: str, join: Callable[[list[Tensor]], Tensor]) -> dict[str, Tensor]:
-            names = [name for name in lanes[self.lanes[0]] if name.startswith(kind)]
-            return {name.removeprefix(kind): join([lanes[lane][name] for lane in self.lanes]) for name in names}
-
-        self._observation.copy_(self.env.load(part("env.", torch.cat)))
-        ledger = part("ledger.", torch.cat)
+        self._observation.copy_(self.env.load(joined(self.lanes, lanes, "env.")))
+        ledger = joined(self.lanes, lanes, "ledger.")
         self.ledger.open_return.copy_(ledger["return"])
         self.ledger.open_length.copy_(ledger["length"])
-        self.memory.load(part("memory.", torch.stack), written)
+        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)

@@ -3,11 +3,16 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, Range
 from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig
 from lockstep.core.errors import UserError
+
+_SHARED_WITH_SB3 = (
+    *("learning_rate", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf", "normalize_advantage"),
+    *("ent_coef", "vf_coef", "max_grad_norm", "target_kl"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,10 @@ class PPOConfig(RunConfig):
                 f"learning rate {self.learning_rate:g} {self.lr_schedule}",
             ),
         ]
+
+    def shared_with_sb3(self) -> dict[str, Any]:
+        """What Stable-Baselines3's PPO has under the same names, but for the sizes of a roll-out and a batch."""
+        return {name: getattr(self, name) for name in _SHARED_WITH_SB3}
 
     def validate(self) -> None:
         """See that environments fill the lanes evenly, and batches the lanes, their parts and the experience."""

@@ -24,6 +24,7 @@ from lockstep.core.stopwatch import Stopwatch
 from lockstep.core.storage.checkpoint import Snapshot
 from lockstep.parts.descent import Descent, scheduled_rate
 from lockstep.parts.evaluation import Act, evaluate
+from lockstep.parts.lane_states import cut, joined
 from lockstep.parts.mind import Mind
 from lockstep.parts.running_stats import mean_and_deviation, moment_sums
 from lockstep.parts.vector_env import VectorEnv
@@ -275,12 +276,9 @@ class PPOLearner:
 
     def state(self) -> Snapshot:
         """Everything needed to go on; lanes are cut out of their cohorts. Called by every rank."""
-        lanes = {}
+        lanes: dict[int, dict[str, Tensor]] = {}
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
-            whole = collector.state()
-            for number, lane in enumerate(cohort):
-                cut = slice(number * self._envs_per_lane, (number + 1) * self._envs_per_lane)
-                lanes[lane] = {name: value[cut] for name, value in whole.items()}
+            lanes |= cut(cohort, collector.state())
         counters = {"updates": self.updates, "steps": self.steps, "precision": self._precision.state()}
         return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters, lanes)
 
@@ -291,5 +289,4 @@ class PPOLearner:
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self._precision.load(snapshot.state["precision"])
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
-            names = snapshot.lanes[cohort[0]]
-            collector.load({name: torch.cat([snapshot.lanes[lane][name] for lane in cohort]) for name in names})
+            collector.load(joined(cohort, snapshot.lanes))

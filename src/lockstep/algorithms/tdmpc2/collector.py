@@ -1,6 +1,6 @@
 """Acting: one cohort's environments and the memory that they fill. E: environments, A: numbers in an action."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.core import random
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
+from lockstep.parts.lane_states import LaneStates, cut, joined
 from lockstep.parts.rollout import EpisodeLedger
 from lockstep.parts.sequence_replay import SequenceReplay
 from lockstep.parts.vector_env import ContinuousEnv
@@ -107,24 +108,14 @@ class Collector:
         envs |= {"ledger.return": self._ledger.open_return, "ledger.length": self._ledger.open_length}
         envs["plan"] = self._pilot.state()
         memory = {f"memory.{name}": value for name, value in self.memory.state(written).items()}
-        width = self.memory.width
-        return {
-            lane: {name: value[number * width : (number + 1) * width] for name, value in envs.items()}
-            | {name: value[number] for name, value in memory.items()}
-            for number, lane in enumerate(self.lanes)
-        }
+        return cut(self.lanes, envs, memory)
 
-    def load(self, lanes: Mapping[int, Mapping[str, Tensor]], written: int) -> None:
+    def load(self, lanes: LaneStates, written: int) -> None:
         """Take up a state from `state`, saved in any division of the lanes."""
-
-        def part(kind: str, join: Callable[[list[Tensor]], Tensor]) -> dict[str, Tensor]:
-            names = [name for name in lanes[self.lanes[0]] if name.startswith(kind)]
-            return {name.removeprefix(kind): join([lanes[lane][name] for lane in self.lanes]) for name in names}
-
-        self._observation = self._env.load(part("env.", torch.cat))
-        self._pilot.load(self._observation, part("plan", torch.cat)[""])
-        ledger = part("ledger.", torch.cat)
+        self._observation = self._env.load(joined(self.lanes, lanes, "env."))
+        self._pilot.load(self._observation, joined(self.lanes, lanes, "plan")[""])
+        ledger = joined(self.lanes, lanes, "ledger.")
         self._ledger.open_return.copy_(ledger["return"])
         self._ledger.open_length.copy_(ledger["length"])
-        self.memory.load(part("memory.", torch.stack), written)
+        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
         self.memory.resume(written)

@@ -68,6 +68,16 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Manifest | None]:
         raise UserError(f"{path}: {error}") from error
 
 
+def misfit(stored: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> str:
+    """The first difference between stored weights and a network's, in words; empty where there is none."""
+    for name in sorted(stored.keys() | needed.keys()):
+        have, want = stored.get(name), needed.get(name)
+        if have is None or want is None or have.shape != want.shape:
+            there, here = ("nothing" if tensor is None else tuple(tensor.shape) for tensor in (have, want))
+            return f"tensor {name} is {there} there and {here} here"
+    return ""
+
+
 def _load_listed(directory: Path, manifest: Manifest, name: str) -> tuple[dict[str, Tensor], Manifest]:
     return plain_names(read_tensors(directory, manifest, name)), manifest
 

@@ -13,7 +13,7 @@ from lockstep.algorithms.tdmpc2.official import read_official
 from lockstep.algorithms.tdmpc2.sampler import columns
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
-from lockstep.core.storage.weights import load_weights
+from lockstep.core.storage.weights import load_weights, misfit
 from lockstep.parts.sequence_replay import SequenceReplay
 from lockstep.workloads.control.config import ControlConfig
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
@@ -95,13 +95,6 @@ def stored_weights(config: ControlConfig) -> dict[str, Tensor]:
     weights = read_official(path) if path.suffix == ".pt" else load_weights(path)[0]
     # The official program does not keep the scale of the values; it is found again within a few hundred updates.
     weights = {"value_scale": needed["value_scale"]} | weights
-    for name in sorted(weights.keys() | needed.keys()):
-        stored, wanted = weights.get(name), needed.get(name)
-        if stored is None or wanted is None or stored.shape != wanted.shape:
-            have = "nothing" if stored is None else tuple(stored.shape)
-            want = "nothing" if wanted is None else tuple(wanted.shape)
-            raise UserError(
-                f"checkpoint {config.checkpoint}: tensor {name} is {have} there and {want} here; "
-                "use the task and model_size that it has"
-            )
+    if problem := misfit(weights, needed):
+        raise UserError(f"checkpoint {config.checkpoint}: {problem}; use the task and model_size that it has")
     return weights

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 from lockstep.core.errors import UserError
-from lockstep.core.storage.weights import load_weights
+from lockstep.core.storage.weights import load_weights, misfit
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
 from lockstep.workloads.snakes3v3.observations import SIZES
 
@@ -46,12 +46,6 @@ def stored_weights(config: SnakesConfig) -> dict[str, Tensor]:
         raise UserError(
             f"{told}: sees {found} numbers, observation {config.observation} has {SIZES[config.observation]}; {hint}"
         )
-    for name in sorted(weights.keys() | needed.keys()):
-        stored, wanted = weights.get(name), needed.get(name)
-        if stored is None or wanted is None or stored.shape != wanted.shape:
-            have = "nothing" if stored is None else tuple(stored.shape)
-            want = "nothing" if wanted is None else tuple(wanted.shape)
-            raise UserError(
-                f"{told}: tensor {name} is {have} there and {want} here; use the algo, critic and sizes that it has"
-            )
+    if problem := misfit(weights, needed):
+        raise UserError(f"{told}: {problem}; use the algo, critic and sizes that it has")
     return weights
