@@ -341,7 +341,7 @@ def test_ranks_that_do_not_heed_an_interrupt_are_ended(background, monkeypatch, 
     launcher.join(5)
     assert launcher.exitcode == 130
     assert not psutil.wait_procs(ranks, timeout=0)[1]
-    assert capfd.readouterr().err == "interrupted, not saved: the same command goes on from the newest checkpoint\n"
+    assert capfd.readouterr().err.startswith("interrupted, not saved: ")
 
 
 def test_no_rank_outlives_its_launcher_and_the_next_one_clears_up(background, start, tmp_path):

@@ -131,7 +131,8 @@ def _alike(found: Exit, previous: Exit | None) -> bool:
 def after_request(exits: Sequence[Exit], requests: Sequence[int]) -> Decision:
     """The decision once the launcher was asked to stop."""
     if signal.SIGINT in requests:
-        return Decision(INTERRUPTED, lines=[] if exits[0].code == INTERRUPTED else ["interrupted, not saved: the same command goes on from the newest checkpoint"])
+        unsaved = "interrupted, not saved: the same command goes on from the newest checkpoint"
+        return Decision(INTERRUPTED, lines=[] if exits[0].code == INTERRUPTED else [unsaved])
     if len(requests) > 1:
         return Decision(128 + requests[0], lines=["ended at once; the next run goes on from the newest checkpoint"])
     # A rank that had not yet installed its handlers dies of the signal itself.
