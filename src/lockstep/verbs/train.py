@@ -130,11 +130,22 @@ def start(
     config = replace(config.for_world(ranks * (machines.most if machines else 1)), run_name=name)
     run = RunDirectory.named(Path(config.runs_dir), name)
     _check_same_run(run, workload, config, must_resume)
-    run.prepare()
-    if ranks == 1 and machines is None:
-        return _train_alone(workload, config, notes, must_resume)
-    if not must_resume:
-        words = [*words, "--run-name", name]
+    with run.prepared(keeps=machines is not None):
+        if ranks == 1 and machines is None:
+            return _train_alone(workload, config, notes, must_resume)
+        if not must_resume:
+            words = [*words, "--run-name", name]
+        return _launch(words, ranks, machines, workload, config, options)
+
+
+def _launch(
+    words: list[str],
+    ranks: int,
+    machines: Machines | None,
+    workload: Workload,
+    config: RunConfig,
+    options: LaunchOptions,
+) -> int:
     return launch.launch(
         words,
         ranks,

@@ -98,6 +98,23 @@ def test_preparing_leaves_nothing_but_folders(tmp_path):
     assert [path.name for path in run.path.rglob("*")] == ["checkpoints"]
 
 
+def test_a_directory_in_which_no_run_began_goes_again(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(UserError, match="no such data"), run.prepared(keeps=False):
+        run.path.joinpath("system.json").write_text("{}")
+        raise UserError("no such data")
+    assert not run.path.exists()
+    with run.prepared(keeps=True):
+        pass
+    assert run.path.exists()
+    with run.prepared(keeps=False):  # it was there before
+        pass
+    assert run.path.exists()
+    with RunDirectory(tmp_path / "begun").prepared(keeps=False):
+        begun(tmp_path / "begun")
+    assert (tmp_path / "begun" / "config.yaml").exists()
+
+
 def test_the_configuration_comes_back_with_its_workload(tmp_path):
     run = begun(tmp_path / "a", workload="trading")
     assert (run.path / "config.yaml").read_text() == "# workload: trading\nseed: 1\n"

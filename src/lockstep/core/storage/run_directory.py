@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -105,6 +106,17 @@ class RunDirectory:
                 f"{self.path}: cannot be written to ({error.strerror}: {where}); make room there, "
                 "change its permissions or choose another --runs-dir"
             ) from error
+
+    @contextmanager
+    def prepared(self, keeps: bool) -> Iterator[None]:
+        """As `prepare`; a new directory goes again where no run came to begin in it, unless others may be using it."""
+        is_new = not self.path.exists()
+        self.prepare()
+        try:
+            yield
+        finally:
+            if is_new and not keeps and not _has_config(self.path):
+                shutil.rmtree(self.path, ignore_errors=True)
 
     def _refuse_link(self) -> None:
         if self.path.is_symlink() or self.path.resolve().parent != self.path.parent.resolve():
