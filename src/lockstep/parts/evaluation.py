@@ -25,14 +25,17 @@ def evaluate(
     seed: int,
     tag: str,
     record: Record = lambda step: step,
+    at_once: int | None = None,
 ) -> Evaluation:
     """Play episodes 0..episodes-1, each in the environment of its number. Called by every rank.
 
-    What the environment says about an episode is reported under `tag`, the workload's name.
+    What the environment says about an episode is reported under `tag`, the workload's name. `at_once`: the most that a
+    rank plays side by side; none = all.
     """
     played: list[Episode] = []
-    for numbers in _groups(world, episodes):
-        played += play_out(make_env(numbers), act, record)
+    for group in _groups(world, episodes):
+        for numbers in group.split(at_once or len(group)):
+            played += play_out(make_env(numbers), act, record)
     everything = [episode for part in world.gather_json(played) for episode in part]
     return Evaluation(
         returns=[episode[0] for episode in everything],

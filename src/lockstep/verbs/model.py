@@ -107,7 +107,10 @@ def load(subject: Subject, device: str) -> TrainedModel:
     from lockstep.core.storage.weights import load_weights, misfit
 
     assert subject.path is not None
-    weights, manifest = load_weights(subject.path)
+    if subject.path.suffix == getattr(subject.workload.module, "FOREIGN", None):
+        weights, manifest = subject.workload.offer("read_foreign")(subject.config, subject.path), None
+    else:
+        weights, manifest = load_weights(subject.path)
     world = place_of(subject, device)
     learner = subject.workload.build(replace(subject.config, compile="none"), world)
     if problem := misfit(weights, learner.model.state_dict()):

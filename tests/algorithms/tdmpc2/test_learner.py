@@ -157,11 +157,11 @@ def test_the_gradients_of_several_updates_make_one_step(make_learner):
     for number in (6, 7):
         single._training._number.fill_(number)
         single._training._filled()
-        single._world_replica.backward(single._training._batches)
+        single._training.world_replica.backward(single._training._batches)
         gradients.append({name: p.grad.clone() for name, p in single.model.world.named_parameters()})
     double._training._number.fill_(6)
     double._training._filled()
-    double._world_replica.backward(double._training._batches)
+    double._training.world_replica.backward(double._training._batches)
     for name, parameter in double.model.world.named_parameters():
         torch.testing.assert_close(parameter.grad, (gradients[0][name] + gradients[1][name]) / 2)
 

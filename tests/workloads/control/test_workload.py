@@ -172,6 +172,38 @@ def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
 def test_a_policy_without_a_network_plays_every_task_as_often_as_a_model_does(monkeypatch):
     from lockstep.workloads.control import baselines
 
-    monkeypatch.setattr(baselines, "evaluate", lambda world, make, act, episodes, seed, tag: episodes)
+    monkeypatch.setattr(baselines, "evaluate", lambda world, make, act, episodes, seed, tag, at_once: episodes)
     asked = [baselines.evaluate_baseline("zero", replace(debug(), task=t), World(), 10, 1) for t in ("dog-run", "mt30")]
     assert asked == [10, 300]
+
+
+def test_a_model_that_learned_from_data_is_evaluated_without_the_data(tmp_path):
+    learner = open_learner(World(), "control", to_yaml(offline(tmp_path)))
+    assert len(learner.evaluate(1, seed=1).returns) == 1
+    with pytest.raises(UserError, match="no episode files"):
+        learner.step()
+
+
+def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
+    from lockstep.algorithms.tdmpc2 import evaluator
+
+    learner = open_learner(World(), "control", to_yaml(replace(debug(), episode_length=12)))
+    together = learner.evaluate(5, seed=1)
+    monkeypatch.setattr(evaluator, "AT_ONCE", 2)
+    monkeypatch.setattr(evaluator, "_PILOTS", 2)
+    torch.testing.assert_close(learner.evaluate(5, seed=1).returns, together.returns)
+    assert len(learner._evaluator._pilots) == 2
+
+
+def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):
+    from lockstep.cli import main
+    from lockstep.workloads.control import build
+
+    weights = dict(open_learner(World(), "control", to_yaml(debug())).model.state_dict())
+    monkeypatch.setattr(build, "read_official", lambda path: {k: v for k, v in weights.items() if k != "value_scale"})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.pt").write_bytes(b"")
+    words = ["eval", "agent.pt", "--preset", "debug", "--episodes", "1"]
+    assert main([*words, "--workload", "control"]) == 0
+    assert main([*words, "--workload", "snake"]) == 2
+    assert "only .safetensors files are read" in capsys.readouterr().err

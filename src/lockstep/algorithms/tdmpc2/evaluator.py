@@ -14,6 +14,10 @@ from lockstep.core.precision import Precision
 from lockstep.parts.evaluation import evaluate
 from lockstep.parts.vector_env import ContinuousEnv
 
+AT_ONCE = 128
+"""Episodes that a rank plays side by side: each has a simulator of its own, of a dozen megabytes."""
+_PILOTS = 8
+"""Pilots that are kept; each may hold a recorded plan for all of its environments."""
 MakeEnv = Callable[[Tensor, int], ContinuousEnv]
 """Environments with these numbers over the whole run (E,), on the host, and a seed."""
 
@@ -54,7 +58,7 @@ class Evaluator:
         def make_env(index: Tensor) -> ContinuousEnv:
             return self._make_env(index.cpu(), seed)
 
-        return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name)
+        return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=AT_ONCE)
 
     def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
         """A policy for environments that come one after another, each of them played from its first step on.
@@ -77,6 +81,8 @@ class Evaluator:
         device = self._world.device
         key = (int(env.index[0]), len(env.index), seed, explores)
         if key not in self._pilots:
+            if len(self._pilots) == _PILOTS:
+                self._pilots.pop(next(iter(self._pilots)))
             self._pilots[key] = Pilot(
                 self._model,
                 self._planner,

@@ -1,6 +1,7 @@
 """TD-MPC2 on any number of ranks. E: environments of a cohort."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -92,14 +93,22 @@ class TDMPC2Learner:
         tester = Planner(self.model, search, self._discount) if config.mpc else None
         self._evaluator = Evaluator(self.model, tester, make_env, world, self._precision, accelerator.record, name)
         assert config.offline == (library is not None)
-        self._collectors = [(library or self._collector)(lanes) for lanes in world.lanes.cohorts]
+        self._library = library
+
+    # Memories, environments and data are there from the first step on: a model that is only evaluated needs none.
+    @functools.cached_property
+    def _collectors(self) -> Sequence[Collector | Library]:
+        return [(self._library or self._collector)(lanes) for lanes in self._world.lanes.cohorts]
+
+    @functools.cached_property
+    def _training(self) -> Training:
+        config, world = self._config, self._world
         samples = config.batch_size // world.lanes.total
         samplers = [
-            Sampler(collector.memory, collector.lanes, samples, sizes, spaces, config.dropout, config.seed)
-            for collector in self._collectors
+            Sampler(c.memory, c.lanes, samples, self.model.sizes, self._spaces, config.dropout, config.seed)
+            for c in self._collectors
         ]
-        self._training = Training(config, world, self.model, samplers, self._discount, self._precision, accelerator)
-        self._world_replica, self._policy_replica = self._training.world_replica, self._training.policy_replica
+        return Training(config, world, self.model, samplers, self._discount, self._precision, self._accelerator)
 
     def step(self) -> list[Stats]:
         """One round: n_steps everywhere, and the learning that belongs to them. Called by every rank."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lockstep.algorithms.tdmpc2.evaluator import AT_ONCE
 from lockstep.core import random
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Evaluation
@@ -42,4 +43,5 @@ def evaluate_baseline(name: str, config: TaskChoice, world: World, episodes: int
         episodes * len(tasks_of(config.task)),
         seed,
         tag="control",
+        at_once=AT_ONCE,
     )

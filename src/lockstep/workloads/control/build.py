@@ -88,13 +88,18 @@ def check_data(config: ControlConfig) -> str:
 
 def stored_weights(config: ControlConfig) -> dict[str, Tensor]:
     """The weights of `checkpoint`; UserError where a run of this configuration has no use for them."""
-    spaces = spaces_of(config)
-    needed = TDMPC2Model(sizes_of(config, spaces.tasks), spaces, config.seed).state_dict()
     below = Path(config.runs_dir) / config.checkpoint
     path = below if not Path(config.checkpoint).exists() and below.exists() else Path(config.checkpoint)
+    return fitting_weights(config, path)
+
+
+def fitting_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
+    """The weights at a path, the official program's (.pt) or ours; UserError where they do not fit."""
+    spaces = spaces_of(config)
+    needed = TDMPC2Model(sizes_of(config, spaces.tasks), spaces, config.seed).state_dict()
     weights = read_official(path) if path.suffix == ".pt" else load_weights(path)[0]
     # The official program does not keep the scale of the values; it is found again within a few hundred updates.
     weights = {"value_scale": needed["value_scale"]} | weights
     if problem := misfit(weights, needed):
-        raise UserError(f"checkpoint {config.checkpoint}: {problem}; use the task and model_size that it has")
+        raise UserError(f"checkpoint {path}: {problem}; use the task and model_size that it has")
     return weights

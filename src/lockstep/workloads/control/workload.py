@@ -109,6 +109,17 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
     return config, lines
 
 
+FOREIGN = ".pt"
+"""What files of another program's weights end in."""
+
+
+def read_foreign(config: ControlConfig, path: Any) -> Any:
+    """The weights in a file of the official program, by the names that they have here."""
+    from lockstep.workloads.control.build import fitting_weights
+
+    return fitting_weights(config, path)
+
+
 BASELINES = ("random", "zero")
 """Policies without a network that a trained one is compared with."""
 
