@@ -82,6 +82,7 @@ def test_a_resumed_run_ends_in_the_undisturbed_runs_bits(ranks, workload, tmp_pa
 def train_past_the_wrapper(world, workload, text):
     """The mistake of three well-known programs: the loss is computed past DDP, so nothing averages the gradients."""
     learner = open_learner(world, workload, text)
+    learner.step()
     for replica in find_replicas(learner):
         if hasattr(replica._module, "module"):
             replica._module = replica._module.module
@@ -91,7 +92,12 @@ def train_past_the_wrapper(world, workload, text):
 
 
 def find_replicas(learner):
-    return [value for value in vars(learner).values() if isinstance(value, replicas.DDPReplica)]
+    """Those that the learner or one of its parts holds."""
+    parts = [learner, *(part for part in vars(learner).values() if type(part).__module__.startswith("lockstep."))]
+    held = [value for part in parts for value in getattr(part, "__dict__", {}).values()]
+    found = [value for value in held if isinstance(value, replicas.DDPReplica)]
+    assert found
+    return found
 
 
 def test_a_loss_computed_past_the_wrapper_is_caught(ranks, workload):
