@@ -100,7 +100,9 @@ class Collector:
         self._time = 0
         episodes = self._ledger.close(self._reward, self._ended, self._info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
-        return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
+        # The mean of the tasks' numbers would tell nothing.
+        told = {name: values for name, values in episodes.info.items() if name != MANY_TASKS}
+        return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in told.items()}
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:
         """Each lane's environments, plans, unfinished episodes and memory."""
