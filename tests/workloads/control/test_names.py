@@ -43,6 +43,13 @@ def test_an_unknown_task_is_told_in_one_line_with_the_nearest_names(name, meant)
     assert f"{meant}" in refusal(names.tasks_of, name)
 
 
+@pytest.mark.parametrize("name", ["dog-run", "cup-spin", "mw-reach", *names.TASK_SETS])
+def test_only_gymnasium_s_tasks_have_an_id_of_gymnasium(name):
+    assert names.gymnasium_id(name) == ""
+    assert names.gymnasium_id("Pendulum-v1") == "Pendulum-v1"
+    assert names.gymnasium_id("mujoco-walker") == "Walker2d-v5"
+
+
 @pytest.mark.parametrize("name", ["", "x" * 5000, "a\nb", "../dog-run", "-"])
 def test_nonsense_is_refused_in_one_short_line(name):
     assert len(refusal(names.tasks_of, name)) < 300

@@ -110,6 +110,12 @@ def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
     assert config.discount_max == 0.99 and config.rho == 0.5 and len(lines) == 1
 
 
+def test_a_task_set_keeps_its_own_discount():
+    config, lines = fit(replace(base(), task="mt30"), ())
+    assert (config.discount_max, config.rho) == (base().discount_max, base().rho)
+    assert not [line for line in lines if "by the rules" in line]
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_state_their_ratio_of_updates(name):
     rows = dict(PRESETS[name]().work(str))

@@ -163,5 +163,5 @@ def check_installed(name: str) -> None:
 
 
 def gymnasium_id(task: str) -> str:
-    """What Gymnasium calls a task; empty where it is none of Gymnasium's."""
-    return GYMNASIUM.get(task, "" if task in SUITE or task in MT50 else task)
+    """What Gymnasium calls a task; empty where it is none of Gymnasium's, as a task set is not."""
+    return GYMNASIUM.get(task, task if _GYMNASIUM_ID.fullmatch(task) else "")
