@@ -116,6 +116,47 @@ def test_a_task_set_keeps_its_own_discount():
     assert not [line for line in lines if "by the rules" in line]
 
 
+def test_a_task_set_gets_an_environment_for_each_task():
+    config, lines = fit(replace(base(), task="mt30"), ())
+    assert config.num_envs == 30 and lines == ["num_envs 30: an environment for each task of mt30"]
+    assert fit(replace(base(), task="mt30", num_envs=60), {"num_envs"}) == (
+        replace(base(), task="mt30", num_envs=60),
+        [],
+    )
+
+
+@pytest.mark.parametrize(("count", "near"), [(1, "30"), (32, "30 or 60")])
+def test_a_task_set_with_tasks_left_out_is_refused(count, near):
+    with pytest.raises(UserError, match=f"num_envs {count} is no multiple of the 30 tasks of mt30; nearest: {near}$"):
+        fit(replace(base(), task="mt30", num_envs=count), {"num_envs"})
+
+
+def test_a_task_set_learned_from_data_has_no_such_rule():
+    config = ControlConfig(task="mt30", data_dir="data")
+    assert not config.acts_in_several and config.effective_lanes == 8
+
+
+@pytest.mark.parametrize(
+    ("task", "envs", "batch", "lanes"),
+    [("mt30", 30, 256, 2), ("mt30", 30, 240, 6), ("mt30", 60, 256, 4), ("mt30", 120, 256, 8), ("mt80", 80, 256, 8)],
+)
+def test_the_lanes_of_a_task_set_divide_its_environments_and_its_batch(task, envs, batch, lanes):
+    config = ControlConfig(task=task, num_envs=envs, batch_size=batch)
+    assert config.effective_lanes == lanes
+    assert config.for_world(lanes).effective_lanes == lanes
+
+
+@pytest.mark.parametrize("ranks", range(1, 9))
+def test_a_task_set_grows_with_the_ranks_in_weak_scaling(ranks):
+    config = ControlConfig(task="mt30", num_envs=30, scaling="weak").for_world(ranks)
+    assert config.num_envs == 30 * ranks and config.effective_lanes >= ranks
+
+
+def test_lanes_that_do_not_go_with_a_task_set_are_told_what_does():
+    with pytest.raises(UserError, match="num_envs 1: mt30 on 8 lanes needs a multiple of 120"):
+        ControlConfig(task="mt30", lanes=8)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_state_their_ratio_of_updates(name):
     rows = dict(PRESETS[name]().work(str))

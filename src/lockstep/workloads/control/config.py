@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd, lcm
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.core.config.fields import Alias, OffOrCount, Range, Spelling, Steps
+from lockstep.core.config.run_config import DEFAULT_LANES
 from lockstep.core.errors import UserError
 from lockstep.workloads.control import names
 
@@ -27,6 +29,8 @@ class ControlConfig(TDMPC2Config):
     checkpoint: str = ""
     """Run, directory, .safetensors or official tdmpc2 .pt whose weights to begin with; none = new ones."""
 
+    lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
+    """Units of data-parallel work; 0 = 8, or num_envs where 1, 2 or 4; task sets: up to 8 dividing envs and batch."""
     eval_every: Annotated[Steps, Alias("eval_freq")] = 50_000
     """Agent steps over all ranks between evaluations; 0 = never."""
     check_every: OffOrCount = 10
@@ -57,6 +61,19 @@ class ControlConfig(TDMPC2Config):
         """Whether a run learns from a directory of episodes alone."""
         return bool(self.data_dir)
 
+    @property
+    def acts_in_several(self) -> bool:
+        """Whether a run has environments of more than one task."""
+        return len(self.tasks) > 1 and not self.offline
+
+    @property
+    def effective_lanes(self) -> int:
+        """The number of lanes; a task set decides how many environments there are, so the lanes follow from them."""
+        if self.lanes or not self.acts_in_several:
+            return super().effective_lanes
+        common = gcd(self.num_envs, self.batch_size)
+        return max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
+
     def size(self, part: str) -> int:
         """One of the networks' sizes; those of the public checkpoints for several tasks are not quite the table's."""
         if part == "latent_dim" and not self.latent_dim and (self.task, self.model_size) == ("mt30", 19):
@@ -68,6 +85,11 @@ class ControlConfig(TDMPC2Config):
     def validate(self) -> None:
         """See that there is such a task, and that what is asked for goes together with it."""
         several = len(self.tasks) > 1
+        if self.lanes and self.acts_in_several and self.num_envs % self.lanes:
+            raise UserError(
+                f"num_envs {self.num_envs}: {self.task} on {self.lanes} lanes needs a multiple of "
+                f"{lcm(len(self.tasks), self.lanes)}; set --num-envs so, or leave --lanes out"
+            )
         super().validate()
         if not several and self.task_dim:
             raise UserError(f"task_dim {self.task_dim}: {self.task} is one task and needs no embedding; leave it out")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+from lockstep.core.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.config import ControlConfig
 
@@ -92,9 +93,11 @@ def build(config: ControlConfig, world: Any) -> Any:
 
 
 def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig, list[str]]:
-    """See that the task's package and the weights to begin with are there; choose what Gymnasium's tasks need."""
+    """See that the task, its package, data and weights are there; choose what Gymnasium's tasks and task sets need."""
     names.check_installed(config.task)
-    lines = []
+    lines: list[str] = []
+    if config.acts_in_several:
+        config, lines = _with_every_task(config, "num_envs" in explicit)
     if names.gymnasium_id(config.task):
         chosen = {name: value for name, value in _GYMNASIUM_CHOICES.items() if name not in explicit}
         config = replace(config, **chosen)  # type: ignore[arg-type]
@@ -118,6 +121,17 @@ def read_foreign(config: ControlConfig, path: Any) -> Any:
     from lockstep.workloads.control.build import fitting_weights
 
     return fitting_weights(config, path)
+
+
+def _with_every_task(config: ControlConfig, given: bool) -> tuple[ControlConfig, list[str]]:
+    """Give a task set one environment a task, where the user gave no number; UserError where that leaves some out."""
+    count, envs = len(config.tasks), config.num_envs
+    if not given:
+        return replace(config, num_envs=count), [f"num_envs {count}: an environment for each task of {config.task}"]
+    if envs % count:
+        near = " or ".join(str(value) for value in (envs // count * count, -(-envs // count) * count) if value)
+        raise UserError(f"num_envs {envs} is no multiple of the {count} tasks of {config.task}; nearest: {near}")
+    return config, []
 
 
 BASELINES = ("random", "zero")
