@@ -57,12 +57,29 @@ class _Pickler(pickle._Pickler):
 
     dispatch[_Call] = save_call
 
+    def save_object(self, obj):
+        self.save_name(obj.name)
+        self.write(pickle.EMPTY_TUPLE + pickle.NEWOBJ)
+        if obj.items:
+            self._batch_setitems(obj.items.items())
+        if obj.state is not None:
+            self.save(obj.state)
+            self.write(pickle.BUILD)
+
 
 class _Name:
     def __init__(self, name):
         self.name = name
 
 
+class _Object:
+    """Pickles as an object of a class that need not be there, with the items of a dict or with a state."""
+
+    def __init__(self, name, items=None, state=None):
+        self.name, self.items, self.state = name, items, state
+
+
+_Pickler.dispatch[_Object] = _Pickler.save_object
 _Pickler.dispatch[_Name] = lambda self, obj: self.save_name(obj.name)
 
 
@@ -71,8 +88,19 @@ class _Storage:
         self.reference = ("storage", _Name(f"torch.{kind}"), key, "cpu", count)
 
 
-def save(path, tensors, name="tensordict._reductions._make_td"):
-    """A file as TensorDict 0.11 writes it."""
+def as_new(about):
+    """How TensorDict 0.11 has itself pickled."""
+    return _Call("tensordict._reductions._make_td", _Name("tensordict._td.TensorDict"), about)
+
+
+def as_old(about, inner="tensordict.utils._StringOnlyDict"):
+    """How TensorDict 0.2 and 0.3 have themselves pickled, as in the public chunks: a dict of a class of their own."""
+    state = about | {"_tensordict": _Object(inner, items=about["_tensordict"])}
+    return _Object("tensordict._td.TensorDict", state=state)
+
+
+def save(path, tensors, pickled=as_new):
+    """A file as TensorDict writes it."""
     kinds = {torch.float32: "FloatStorage", torch.int32: "IntStorage", torch.bool: "BoolStorage"}
     inner, data = {}, []
     for key, tensor in tensors.items():
@@ -82,7 +110,7 @@ def save(path, tensors, name="tensordict._reductions._make_td"):
         data.append(tensor.numpy().tobytes())
     about = {"_tensordict": inner, "_batch_size": _Call("torch.Size", (EPISODES, ROWS))}
     program = io.BytesIO()
-    _Pickler(program, 2).dump(_Call(name, _Name("tensordict._td.TensorDict"), about))
+    _Pickler(program, 2).dump(pickled(about))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("chunk/data.pkl", program.getvalue())
         archive.writestr("chunk/byteorder", "little")
@@ -98,9 +126,10 @@ def refusal(path):
     return str(caught.value)
 
 
-def test_a_chunk_becomes_episodes(tmp_path):
+@pytest.mark.parametrize("pickled", [as_new, as_old])
+def test_a_chunk_becomes_episodes(tmp_path, pickled):
     source = columns()
-    save(tmp_path / "chunk.pt", source)
+    save(tmp_path / "chunk.pt", source, pickled)
     assert convert_chunks(MT30, tmp_path, tmp_path / "out") == (EPISODES, 12)
     files = EpisodeFiles(tmp_path / "out", task_facts(MT30))
     assert (files.count, files.steps, files.tasks()) == (3, 12, [1, 0, 1])
@@ -138,11 +167,16 @@ def test_a_call_hidden_among_the_tensors_runs_nothing_and_is_no_tensor(tmp_path)
     trace = tmp_path / "trace"
     program = io.BytesIO()
     hidden = {"_tensordict": {"obs": _Call("os.system", f"touch {trace}")}}
-    _Pickler(program, 2).dump(_Call("tensordict._reductions._make_td", _Name("tensordict._td.TensorDict"), hidden))
+    _Pickler(program, 2).dump(as_new(hidden))
     with zipfile.ZipFile(tmp_path / "chunk.pt", "w") as archive:
         archive.writestr("chunk/data.pkl", program.getvalue())
     assert "has no obs" in refusal(tmp_path / "chunk.pt")
     assert not trace.exists()
+
+
+def test_a_dict_of_somebody_else_s_class_is_no_tensordict(tmp_path):
+    path = save(tmp_path / "chunk.pt", columns(), lambda about: as_old(about, "somebody.Dict"))
+    assert "no TensorDict is in it" in refusal(path)
 
 
 def test_sizes_and_tasks_of_another_set_are_refused(tmp_path):

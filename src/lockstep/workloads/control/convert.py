@@ -60,10 +60,16 @@ def _columns(content: Any) -> Mapping[str, Tensor]:
         if not content.name.startswith("tensordict."):
             raise ValueError(f"it wants {content.name} called, which is not done here")
         states = [part for part in (content.state, *content.arguments) if isinstance(part, Mapping)]
-        content = next((state[_TENSORDICT] for state in states if _TENSORDICT in state), None)
+        content = _entries(next((state[_TENSORDICT] for state in states if _TENSORDICT in state), None))
     if not isinstance(content, Mapping):
         raise ValueError("no TensorDict is in it")
     return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _entries(content: Any) -> Any:
+    """What a dict holds, also where it is of a class that TensorDict itself made of dict."""
+    own = isinstance(content, Foreign) and content.name.startswith("tensordict.")
+    return content.items if own else content
 
 
 def _check(path: Path, columns: Mapping[str, Tensor], facts: TaskFacts) -> None:
