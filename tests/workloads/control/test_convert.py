@@ -12,6 +12,7 @@ import torch
 pytest.importorskip("dm_control")
 
 from lockstep.core.errors import UserError
+from lockstep.workloads.control import names
 from lockstep.workloads.control.convert import convert_chunks, read_chunk
 from lockstep.workloads.control.env import task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
@@ -19,6 +20,7 @@ from lockstep.workloads.control.names import TaskFacts
 
 FACTS = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500))
 MT30 = SimpleNamespace(task="mt30", episode_length=0, env_workers=1)
+MT80 = SimpleNamespace(task="mt80", episode_length=0, env_workers=1)
 EPISODES, ROWS = 3, 5
 
 
@@ -138,6 +140,12 @@ def test_a_chunk_becomes_episodes(tmp_path, pickled):
         assert torch.equal(episode.action, source["action"][number, 1:])
         assert torch.equal(episode.reward, source["reward"][number, 1:])
         assert not bool(episode.terminated.any())
+
+
+def test_converting_needs_no_package_that_simulates(tmp_path, monkeypatch):
+    monkeypatch.setattr(names, "find_spec", lambda _: None)
+    save(tmp_path / "chunk.pt", columns(obs=torch.zeros(EPISODES, ROWS, 39)))
+    assert convert_chunks(MT80, tmp_path, tmp_path / "out") == (EPISODES, 12)
 
 
 def test_terminations_are_kept_where_a_chunk_has_them(tmp_path):

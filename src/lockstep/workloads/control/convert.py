@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.core.errors import UserError
 from lockstep.core.storage.torch_file import Foreign, read_torch_file
-from lockstep.workloads.control.env import TaskChoice, task_facts
+from lockstep.workloads.control.env import TaskChoice, stored_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
 from lockstep.workloads.control.names import TaskFacts
 
@@ -19,7 +19,7 @@ _NEEDED = ("obs", "action", "reward", "task")
 
 def convert_chunks(config: TaskChoice, source: Path, folder: Path) -> tuple[int, int]:
     """Write the chunks (.pt) of a directory, or one of them, as episode files; returns the episodes and steps."""
-    facts = task_facts(config)
+    facts = stored_facts(config)
     paths = sorted(source.glob("*.pt")) if source.is_dir() else [source]
     if not paths or not paths[0].exists():
         raise UserError(f"{source}: no chunks (.pt) there; give the directory that they were downloaded to")

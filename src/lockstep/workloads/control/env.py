@@ -37,6 +37,11 @@ class TaskChoice(Protocol):
 def task_facts(config: TaskChoice) -> TaskFacts:
     """What the tasks of a configuration look like; starts nothing. UserError where one of them cannot be made."""
     names.check_installed(config.task)
+    return stored_facts(config)
+
+
+def stored_facts(config: TaskChoice) -> TaskFacts:
+    """The same for who only reads stored episodes: the package that simulates a task need not be there."""
     tasks = names.tasks_of(config.task)
     sizes = [_own_facts(task) for task in tasks]
     return TaskFacts(
