@@ -63,6 +63,8 @@ def registered():
         name = f"test/{env.__name__}-v0"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=env, max_episode_steps=30)
+    if "test/Homeless-v0" not in gymnasium.registry:
+        gymnasium.register("test/Homeless-v0", entry_point="no_such_package:Env")
 
 
 def choice(task, length=0):
@@ -124,6 +126,12 @@ def test_what_cannot_be_used_is_told_in_one_line():
     assert "no bounds" in refusal("test/Boundless-v0")
     assert "Pendulum" in refusal("Pendulm-v1")
     assert "no such environment" in refusal("nowhere/Thing-v3")
+
+
+@pytest.mark.parametrize("task", ["Walker2d-v3", "Ant-v2", "test/Homeless-v0"])
+def test_a_version_that_can_no_longer_be_made_is_told_in_one_line(task, recwarn):
+    assert f"Gymnasium's {task} cannot be made here" in refusal(task)
+    assert not list(recwarn)
 
 
 def test_a_missing_dependency_is_told_with_what_to_install(monkeypatch):

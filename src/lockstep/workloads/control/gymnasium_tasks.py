@@ -1,5 +1,6 @@
 """Gymnasium's environments with continuous actions as simulations. Needs no torch."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -78,10 +79,15 @@ def _make(task: str, **settings: Any) -> Any:
     name = gymnasium_id(task)
     settings |= _SETTINGS.get(task, {})
     try:
-        with _unremarked(name):
+        with warnings.catch_warnings(), _unremarked(name):
+            # That there is a newer version; every process would say so.
+            warnings.simplefilter("ignore", DeprecationWarning)
             return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UserError(f"task {task}: Gymnasium's {name} needs more: {_first_line(error)}") from error
+    except ImportError as error:
+        problem = f"Gymnasium's {name} cannot be made here ({_first_line(error)})"
+        raise UserError(f"task {task}: {problem}; install what it needs, or use a newer version of it") from error
     except gymnasium.error.Error as error:
         raise UserError(f"task {task}: Gymnasium has no such environment ({_first_line(error)})") from error
 
@@ -110,7 +116,7 @@ def _unremarked(name: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _flat(observation: Any) -> Floats:
