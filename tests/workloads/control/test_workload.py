@@ -1,5 +1,7 @@
 """Control as a whole: its presets and keys, what is refused before anything starts, and learning from data."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +110,25 @@ def test_a_checkpoint_that_is_broken_foreign_or_of_another_size_is_refused(tmp_p
 def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
     config, lines = fit(replace(debug(), task="Pendulum-v1"), {"rho"})
     assert config.discount_max == 0.99 and config.rho == 0.5 and len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "message"), [("Foo-v1", "no such environment"), ("Pendulm-v1", "Pendulum"), ("CartPole-v1", "continuous")]
+)
+def test_a_task_that_gymnasium_does_not_have_is_refused_before_anything_starts(task, message):
+    with pytest.raises(UserError, match=f"task {task}: .*{message}") as caught:
+        fit(replace(base(), task=task), ())
+    assert "\n" not in str(caught.value)
+
+
+def test_tasks_of_deepmind_control_are_fitted_without_gymnasium_torch_or_a_simulator():
+    code = (
+        "import sys; sys.argv = ['lockstep'];"
+        "from lockstep.workloads.control.workload import base, fit; fit(base(), ());"
+        "print([heavy for heavy in ('torch', 'gymnasium', 'dm_control', 'mujoco', 'numpy') if heavy in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.stdout == b"[]\n", done.stderr
 
 
 def test_a_task_set_keeps_its_own_discount():

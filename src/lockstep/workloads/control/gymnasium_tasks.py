@@ -89,7 +89,8 @@ def _make(task: str, **settings: Any) -> Any:
         problem = f"Gymnasium's {name} cannot be made here ({_first_line(error)})"
         raise UserError(f"task {task}: {problem}; install what it needs, or use a newer version of it") from error
     except gymnasium.error.Error as error:
-        raise UserError(f"task {task}: Gymnasium has no such environment ({_first_line(error)})") from error
+        problem = f"Gymnasium has no such environment ({_first_line(error)})"
+        raise UserError(f"task {task}: {problem}; use one that it has, as Pendulum-v1") from error
 
 
 def _uses_mujoco(name: str) -> bool:

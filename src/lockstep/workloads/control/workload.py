@@ -99,6 +99,7 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
     if config.acts_in_several:
         config, lines = _with_every_task(config, "num_envs" in explicit)
     if names.gymnasium_id(config.task):
+        _check_gymnasium(config.task)
         chosen = {name: value for name, value in _GYMNASIUM_CHOICES.items() if name not in explicit}
         config = replace(config, **chosen)  # type: ignore[arg-type]
         lines = [f"{name} {value:g}: as episodes of {config.task} end by the rules" for name, value in chosen.items()]
@@ -121,6 +122,13 @@ def read_foreign(config: ControlConfig, path: Any) -> Any:
     from lockstep.workloads.control.build import fitting_weights
 
     return fitting_weights(config, path)
+
+
+def _check_gymnasium(task: str) -> None:
+    """See that Gymnasium has such a task, and that it can be used; imported here, as other tasks do not need it."""
+    from lockstep.workloads.control.gymnasium_tasks import facts
+
+    facts(task)
 
 
 def _with_every_task(config: ControlConfig, given: bool) -> tuple[ControlConfig, list[str]]:
