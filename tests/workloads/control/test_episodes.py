@@ -101,11 +101,41 @@ def test_what_is_no_directory_of_episodes_is_refused(tmp_path):
     assert "not a file of episodes" in refusal(tmp_path, ONE)
 
 
-def test_rows_that_do_not_add_up_are_refused(tmp_path):
-    tensors = stored._together([episode(3)])
+def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
+    write(tmp_path, ONE.tasks, episode(2))
+    (tmp_path / "episodes-00000.safetensors").rename(tmp_path / "episodes-1-old.safetensors")
+    write(tmp_path, ONE.tasks, episode(2))
+    write(tmp_path, ONE.tasks, episode(2))
+    written = ["episodes-00000.safetensors", "episodes-00001.safetensors", "episodes-1-old.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"length": torch.tensor([4])}, "5 rows"),
+        ({"length": torch.tensor([50, -48]), "task": torch.tensor([0, 0])}, "an episode has -48 steps"),
+        ({"length": torch.tensor([2, 0]), "task": torch.tensor([0, 0])}, "an episode has 0 steps"),
+        ({"length": torch.tensor([2**63 - 1] * 2 + [3]), "task": torch.zeros(3, dtype=torch.int64)}, "rows"),
+        ({"length": torch.tensor(3)}, "length has the shape []"),
+        ({"task": torch.tensor([0, 0])}, "1 lengths of episodes and 2 tasks"),
+        ({"obs": torch.zeros(4)}, "obs has the shape [4], and must have 2"),
+        ({"action": torch.zeros(4, 1, 1)}, "action has the shape [4, 1, 1]"),
+        ({"reward": torch.tensor(1.0)}, "reward has the shape []"),
+    ],
+)
+def test_numbers_that_do_not_go_together_are_refused(tmp_path, changes, problem):
     about = {"format": stored.FORMAT, "tasks": json.dumps(ONE.tasks)}
-    safetensors.torch.save_file({**tensors, "length": torch.tensor([4])}, tmp_path / "x.safetensors", about)
-    assert "damaged" in refusal(tmp_path, ONE)
+    safetensors.torch.save_file(stored._together([episode(3)]) | changes, tmp_path / "x.safetensors", about)
+    message = refusal(tmp_path, ONE)
+    assert "x.safetensors: damaged" in message and problem in message
+
+
+@pytest.mark.parametrize("tasks", ["5", "{}", "null", "[5]", "[[]]", '"walker-walk"', "not json", "[" * 100_000])
+def test_a_header_without_names_of_tasks_is_refused(tmp_path, tasks):
+    about = {"format": stored.FORMAT, "tasks": tasks}
+    safetensors.torch.save_file(stored._together([episode(3)]), tmp_path / "x.safetensors", about)
+    assert "x.safetensors: damaged" in refusal(tmp_path, ONE)
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path):

@@ -6,9 +6,12 @@ nothing), every other one an action and what came of it. The header names the ta
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -23,6 +26,8 @@ FORMAT = "lockstep-episodes-1"
 _ROWS = 250_000
 """Rows of a file, about: some tens of megabytes."""
 _COLUMNS = {"obs": "F32", "action": "F32", "reward": "F32", "terminated": "BOOL", "task": "I64", "length": "I64"}
+_DIMENSIONS = {"obs": 2, "action": 2, "reward": 1, "terminated": 1, "task": 1, "length": 1}
+_NAME = re.compile(r"episodes-([0-9]+)\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def _together(episodes: list[Episode]) -> dict[str, Tensor]:
 
 
 def _free_name(folder: Path) -> str:
-    numbers = [int(path.stem.rpartition("-")[2]) for path in folder.glob("episodes-[0-9]*.safetensors")]
+    numbers = [int(name[1]) for path in folder.iterdir() if (name := _NAME.fullmatch(path.name))]
     return f"episodes-{max(numbers, default=-1) + 1:05}.safetensors"
 
 
@@ -167,14 +172,14 @@ class EpisodeFiles:
                 if about.get("format") != FORMAT or {n: part.get_dtype() for n, part in parts.items()} != _COLUMNS:
                     raise UserError(f"{path}: not a file of episodes that `lockstep record` wrote")
                 shapes = {name: part.get_shape() for name, part in parts.items()}
-                lengths, numbers = file.get_tensor("length"), file.get_tensor("task")
+                lengths, numbers = file.get_tensor("length").tolist(), file.get_tensor("task").tolist()
             tasks = json.loads(about["tasks"])
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error})") from error
-        start = torch.cat((torch.zeros(1, dtype=torch.int64), (lengths + 1).cumsum(0))).tolist()
-        if not all(shapes[name][0] == start[-1] for name in ("obs", "action", "reward", "terminated")):
-            raise UserError(f"{path}: damaged (its episodes have {start[-1]} rows, its numbers have others)")
-        return _File(path, tuple(self._belonging(path, tasks, numbers.tolist(), shapes)), tuple(start))
+        if problem := _damage(tasks, lengths, shapes):
+            raise UserError(f"{path}: damaged ({problem}); record it again, or leave this file out")
+        start = tuple(accumulate((length + 1 for length in lengths), initial=0))
+        return _File(path, tuple(self._belonging(path, tasks, numbers, shapes)), start)
 
     def _belonging(
         self, path: Path, tasks: list[str], numbers: list[int], shapes: Mapping[str, list[int]]
@@ -195,6 +200,23 @@ class EpisodeFiles:
                     f"numbers, not {fits[0][0]} and {fits[0][1]}"
                 )
             yield found
+
+
+def _damage(tasks: Any, lengths: Any, shapes: Mapping[str, list[int]]) -> str:
+    """What is wrong with the form of a file; empty where nothing is."""
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
+        return "its header's tasks are no list of names"
+    for name, dimensions in _DIMENSIONS.items():
+        if len(shapes[name]) != dimensions:
+            return f"{name} has the shape {shapes[name]}, and must have {dimensions} dimension(s)"
+    if shapes["task"] != shapes["length"]:
+        return f"it has {shapes['length'][0]} lengths of episodes and {shapes['task'][0]} tasks of theirs"
+    if min(lengths, default=1) < 1:
+        return f"an episode has {min(lengths)} steps, and must have 1 at least"
+    rows = sum(lengths) + len(lengths)
+    if not all(shapes[name][0] == rows for name in ("obs", "action", "reward", "terminated")):
+        return f"its episodes have {rows} rows, its numbers have others"
+    return ""
 
 
 def _wide(rows: Tensor, width: int) -> Tensor:
