@@ -49,6 +49,12 @@ class ControlConfig(TDMPC2Config):
         ("elapsed", "T:", ""),
         ("eval/return_mean", "eval R:", ".1f"),
     )
+    told_elsewhere: ClassVar[Mapping[str, str]] = {
+        **TDMPC2Config.told_elsewhere,
+        "world_size": "where it runs is told to the command, as --gpus N or --ranks N",
+        "exp_name": "a run is named by --run-name NAME",
+        "save_video": "a finished run is filmed by `lockstep play RUN --video FILE`",
+    }
     only_values: ClassVar[Mapping[str, str]] = {"obs": "state", "master_addr": "localhost"}
 
     @property
