@@ -113,17 +113,6 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
     return config, lines
 
 
-FOREIGN = ".pt"
-"""What files of another program's weights end in."""
-
-
-def read_foreign(config: ControlConfig, path: Any) -> Any:
-    """The weights in a file of the official program, by the names that they have here."""
-    from lockstep.workloads.control.build import fitting_weights
-
-    return fitting_weights(config, path)
-
-
 def _check_gymnasium(task: str) -> None:
     """See that Gymnasium has such a task, and that it can be used; imported here, as other tasks do not need it."""
     from lockstep.workloads.control.gymnasium_tasks import facts
@@ -140,6 +129,17 @@ def _with_every_task(config: ControlConfig, given: bool) -> tuple[ControlConfig,
         near = " or ".join(str(value) for value in (envs // count * count, -(-envs // count) * count) if value)
         raise UserError(f"num_envs {envs} is no multiple of the {count} tasks of {config.task}; nearest: {near}")
     return config, []
+
+
+FOREIGN = ".pt"
+"""What files of another program's weights end in."""
+
+
+def read_foreign(config: ControlConfig, path: Any) -> Any:
+    """The weights in a file of the official program, by the names that they have here."""
+    from lockstep.workloads.control.build import fitting_weights
+
+    return fitting_weights(config, path)
 
 
 BASELINES = ("random", "zero")
