@@ -92,7 +92,9 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "") ->
     _refuse(fields, workload, options)
     if data and not workload.predicts:
         raise UserError(f"--data {data}: a stored model of {name} is used with what it was trained on; leave this out")
-    return Subject(workload, from_yaml(config_text, workload.config_class, source), path, _run_around(path), data)
+    config = from_yaml(config_text, workload.config_class, source)
+    workload.check_kept(config, path)
+    return Subject(workload, config, path, _run_around(path), data)
 
 
 def place_of(subject: Subject, device: str) -> "World":

@@ -54,6 +54,11 @@ class Workload:
         """Choose sizes by the device where the configuration asks for it; also what was chosen, a line each."""
         return self.module.fit(config, explicit) if hasattr(self.module, "fit") else (config, [])
 
+    def check_kept(self, config: Any, model: Path) -> None:
+        """See that what a stored model needs besides its weights is still there; UserError where it is not."""
+        if hasattr(self.module, "check_kept"):
+            self.module.check_kept(config, model)
+
     def narrator(self, config: Any, world: Any) -> Any:
         """Make what tells the progress of a run in the workload's own lines; None where it has none."""
         return self.module.narrator(config, world) if hasattr(self.module, "narrator") else None

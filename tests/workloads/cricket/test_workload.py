@@ -138,6 +138,45 @@ def test_what_cannot_be_is_refused_in_one_line(changes, problem):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.fixture
+def trained(tmp_path, monkeypatch, folder_of):
+    """A working directory `here` with a run `demo` of one update on its folder `m`; returns the words that train it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    folder_of(tmp_path / "here" / "m")
+    names = [f"{number:02d}.json" for number in range(12)]
+    (tmp_path / "here" / "s.json").write_text(json.dumps({"train": names[:9], "val": names[9:]}))
+    words = ["train", "cricket", "--preset", "debug", "--data", "m/", "--split", "s.json", "--run-name", "demo"]
+    words += ["--cache-dir", "c", "--max-updates", "1", "--device", "cpu", "--threads", "1"]
+    assert main(words) == 0
+    return words
+
+
+def test_a_run_finds_its_matches_from_any_working_directory(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "here/runs/demo", "--device", "cpu", "--no-report"]) == 0
+    assert not (tmp_path / "c").exists()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(trained) == 2
+    assert "run demo: is finished" in capsys.readouterr().err  # and not another experiment
+    (tmp_path / "here" / "m").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", "here/runs/demo", "--max-updates", "3", "--data", "moved"]) == 0
+    stored = from_yaml((tmp_path / "here/runs/demo/config.yaml").read_text(), CricketConfig)
+    assert stored.data == str(tmp_path / "moved") and stored.split == str(tmp_path / "here" / "s.json")
+
+
+@pytest.mark.parametrize(("gone", "needed"), [("m", "training matches are needed for names"), ("s.json", "split file")])
+def test_what_a_run_was_trained_on_is_asked_back_where_it_was(trained, tmp_path, folder_of, capsys, gone, needed):
+    others = folder_of(tmp_path / "others")
+    (tmp_path / "here" / gone).rename(tmp_path / "elsewhere")
+    for words in (["eval", "demo", "--data", others], ["eval", "demo"], ["play", "demo"]):
+        assert main(words) == 2
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert needed in told and f"nothing is at {tmp_path / 'here' / gone}" in told and "put them back" in told
+        assert "give" not in told
+
+
 def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (["train", "cricket"], ["plan", "cricket"]):

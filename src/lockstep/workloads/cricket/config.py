@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.supervised.config import SupervisedConfig
@@ -50,6 +51,14 @@ class CricketConfig(SupervisedConfig):
     """Lengths that histories are padded to, evenly spread: more waste less arithmetic, fewer suit small batches."""
 
     only_values: ClassVar[dict[str, str]] = {"min_history": "1"}
+
+    def __post_init__(self) -> None:
+        for name in ("data", "split", "cache_dir"):
+            path = getattr(self, name)
+            if isinstance(path, str) and path:
+                # A run is also used from other working directories than the one that it was started in.
+                object.__setattr__(self, name, str(Path(path).absolute()))
+        super().__post_init__()
 
     def validate(self) -> None:
         """See that heads divide the channels, and that the relations to be dropped are there."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from lockstep.core.errors import UserError
 from lockstep.workloads.cricket.config import CricketConfig
 
 
@@ -108,6 +110,17 @@ def fit(config: CricketConfig, explicit: Collection[str]) -> tuple[CricketConfig
 
         check_source(config.data, config.split, config.split_seed)
     return config, []
+
+
+def check_kept(config: CricketConfig, model: Path) -> None:
+    """See that what a stored model was trained on is still where it was: the network alone does not know a name."""
+    kept = {
+        config.data: "its training matches are needed for names and careers",
+        config.split: "its split file is needed to tell which matches it was trained on",
+    }
+    for place, why in kept.items():
+        if place and not Path(place).exists():
+            raise UserError(f"{model}: {why}, and nothing is at {place}, where it expects them; put them back there")
 
 
 def build(config: CricketConfig, world: Any) -> Any:
