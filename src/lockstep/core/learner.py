@@ -81,3 +81,8 @@ class Learner(Protocol):
 def asks_for_evaluation(learner: Learner) -> bool:
     """Whether the learner itself says that now is the time for one, as at the end of an epoch; most never do."""
     return bool(getattr(learner, "evaluation_due", False))
+
+
+def data_digest(learner: Learner) -> str:
+    """What tells the learner's data from other data; empty where it has none, as with environments."""
+    return str(getattr(learner, "data_digest", ""))

@@ -14,7 +14,7 @@ from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, UserError, error_of
 from lockstep.core.launch import threads_per_rank
-from lockstep.core.learner import Learner
+from lockstep.core.learner import Learner, data_digest
 from lockstep.core.loop import Loop
 from lockstep.core.machine import is_arm
 from lockstep.core.reporting.display import Display, Narrated, Narrator, open_display
@@ -93,7 +93,7 @@ class Session:
         """Begin a checkpoint of the run as it is now; it is written while the training goes on."""
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
-        extra = {"updates": self.learner.updates, "sync": self._world.sync}
+        extra = {"updates": self.learner.updates, "sync": self._world.sync, **_data_of(self.learner)}
         self._scribe.save(Order(snapshot, self.learner.steps, extra))
 
     def settle(self) -> None:
@@ -121,8 +121,14 @@ class Session:
             config_text=self._config_text,
             workload=self._workload,
             step=self.learner.steps,
-            extra={"score": score if math.isfinite(score) else None},
+            extra={"score": score if math.isfinite(score) else None, **_data_of(self.learner)},
         )
+
+
+def _data_of(learner: Learner) -> dict[str, str]:
+    """What a manifest tells of the data, where there is any."""
+    digest = data_digest(learner)
+    return {"data_digest": digest} if digest else {}
 
 
 def train(

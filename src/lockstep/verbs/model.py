@@ -1,5 +1,6 @@
 """From what a user names (a run, a directory of weights, a file) to a configuration and a network."""
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,6 +9,7 @@ from lockstep.core.config.fields import Pattern
 from lockstep.core.config.fields import find as find_field
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml, resolve
+from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
 from lockstep.core.storage.manifest import CONFIG, MANIFEST
 from lockstep.core.storage.run_directory import RunDirectory
@@ -106,6 +108,7 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one and give it the stored weights."""
+    from lockstep.core.learner import data_digest
     from lockstep.core.storage.weights import load_weights, misfit
 
     assert subject.path is not None
@@ -115,6 +118,8 @@ def load(subject: Subject, device: str) -> TrainedModel:
         weights, manifest = load_weights(subject.path)
     world = place_of(subject, device)
     learner = subject.workload.build(replace(subject.config, compile="none"), world)
+    if manifest is not None:
+        _warn_of_other_data(subject, manifest.lookup("data_digest"), data_digest(learner))
     if problem := misfit(weights, learner.model.state_dict()):
         raise UserError(
             f"{subject.path}: does not fit the network that {subject.workload.name} builds from this configuration: "
@@ -124,6 +129,18 @@ def load(subject: Subject, device: str) -> TrainedModel:
     learner.model.eval()
     step = manifest.step if manifest else _header(subject.path).get("step")
     return TrainedModel(learner, world, None if step is None else int(step))
+
+
+def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:
+    """Say so where the data that a model was trained on has changed since."""
+    if trained_on and now and trained_on != now:
+        then = shown(trained_on)
+        print(
+            f"lockstep: {subject.path}: its data has changed since it was trained (digest {then} then, {now} now); "
+            "names and numbers may mean others than those it learned",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _existing(text: str, runs_dir: Path) -> Path | None:

@@ -41,11 +41,12 @@ class Net(nn.Module):
         return self.outer(self.dropout(torch.tanh(self.inner(inputs[:, :2])), noise))
 
 
-def build(world=None, sizes=(50, 0, 21, 30), **changes):
+def build(world=None, sizes=(50, 0, 21, 30), data_digest="", **changes):
     settings = {"epochs": 3, "batch_size": 16, "eval_batch_size": 16, "lanes": 4, "lr_schedule": "constant"}
     config = SupervisedConfig(**settings | changes)
     world = (world or World()).with_lanes(config.effective_lanes, config.sync)
-    return SupervisedLearner(config, world, Net(), Points(sizes), Points((9, 0, 14, 3), seed=2))
+    validation = Points((9, 0, 14, 3), seed=2)
+    return SupervisedLearner(config, world, Net(), Points(sizes), validation, data_digest=data_digest)
 
 
 @pytest.fixture(name="build")

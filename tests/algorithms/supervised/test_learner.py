@@ -72,6 +72,18 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(build, before):
     assert resumed.state().state == undisturbed.state().state
 
 
+def test_a_run_goes_on_with_its_own_data_only(build):
+    learner = train(build(data_digest="aa"), 1)
+    saved, weights = learner.state(), fingerprint(learner)
+    other = build(data_digest="bb")
+    with pytest.raises(UserError, match=r"digest is bb, and was aa .* goes on with the data it was started with"):
+        other.load(saved)
+    assert other.updates == 0 and fingerprint(other) != weights
+    del saved.state["data_digest"]  # as states were before there was one
+    other.load(saved)
+    assert other.updates == 1 and other.state().state["data_digest"] == "bb"
+
+
 def test_patience_ends_the_run_and_counts_only_gains():
     config = SupervisedConfig(patience=2, min_delta=0.1, min_epochs=5)
     patience, ends = Patience(), []

@@ -58,6 +58,22 @@ def test_the_cache_holds_no_code_and_follows_the_source(tmp_path, match_file, fo
     assert not [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".tmp")]
 
 
+def test_a_digest_tells_matches_and_splits_apart_and_nothing_else(tmp_path, match_file, folder_of, monkeypatch):
+    source = folder_of(tmp_path / "matches")
+
+    def digest(**changes):
+        return open_store(Choices(**{"cache_dir": str(tmp_path / "cache"), "data": source} | changes), World()).source
+
+    first = digest()
+    assert digest(cache_dir=str(tmp_path / "other"), bad_files="skip") == first
+    assert digest(split_seed=1) != first
+    monkeypatch.setattr(data, "FORMAT", -1)
+    assert data._digest(Choices("", source), *check_source(source, "", 42)) == first
+    monkeypatch.undo()
+    (tmp_path / "matches" / "00.json").write_text(match_file(20))
+    assert digest() != first
+
+
 @pytest.mark.parametrize("damage", ["cut", "words"])
 def test_a_damaged_cache_is_made_anew(tmp_path, damage):
     choices = Choices(str(tmp_path), matches=12)

@@ -1,6 +1,7 @@
 """Cricket through the command: trained in a simulated league, measured, followed, and refused where it must be."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -175,6 +176,19 @@ def test_what_a_run_was_trained_on_is_asked_back_where_it_was(trained, tmp_path,
         told = capsys.readouterr().err.splitlines()[-1]
         assert needed in told and f"nothing is at {tmp_path / 'here' / gone}" in told and "put them back" in told
         assert "give" not in told
+
+
+def test_matches_that_changed_are_refused_by_resume_and_told_by_eval(trained, tmp_path, match_file, capsys):
+    evaluation = ["eval", "demo", "--device", "cpu", "--no-report"]
+    assert main(evaluation) == 0
+    assert "changed" not in capsys.readouterr().err
+    (tmp_path / "here" / "m" / "00.json").write_text(match_file(20))
+    assert main(["resume", "demo", "--max-updates", "2"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"data: its digest is \w{16}, and was \w{16} .* goes on with the data it was started with", told)
+    for words in (evaluation, ["play", "demo", "--max-frames", "1"]):
+        assert main(words) == 0
+        assert capsys.readouterr().err.count("its data has changed since it was trained (digest ") == 1
 
 
 def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):

@@ -13,9 +13,10 @@ from lockstep.algorithms.supervised.model import SupervisedModel, average_share
 from lockstep.algorithms.supervised.passes import Pass, Places
 from lockstep.algorithms.supervised.patience import Patience
 from lockstep.algorithms.supervised.validation import Validation, Validator
+from lockstep.core.config.values import shown
 from lockstep.core.distributed.replicas import Metrics, replicate
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
+from lockstep.core.errors import RunFailed, UserError
 from lockstep.core.graphs import Accelerator
 from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
@@ -36,10 +37,15 @@ class SupervisedLearner:
         validation: Dataset,
         *,
         tally: Tally | None = None,
+        data_digest: str = "",
         precise_timing: bool = False,
     ) -> None:
-        """`network`: (inputs, noise (B,) or None) -> logits (B, C); noise decides what dropout leaves out."""
+        """`network`: (inputs, noise (B,) or None) -> logits (B, C); noise decides what dropout leaves out.
+
+        `data_digest`: tells one set of data from another, since a run goes on with its own only; empty = unknown.
+        """
         self.model = SupervisedModel(network, bool(config.ema_decay)).to(world.device)
+        self.data_digest = data_digest
         self.updates = 0
         self.steps = 0
         self.total_steps = config.epochs * sum(train.sizes)
@@ -221,11 +227,13 @@ class SupervisedLearner:
             "number": self._number,
             "patience": self._patience.state(),
             "precision": self._precision.state(),
+            "data_digest": self.data_digest,
         }
         return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters)
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
+        self._refuse_other_data(snapshot.state.get("data_digest"))
         self.model.load_state_dict(snapshot.model)
         self._descent.load(snapshot.optimizer)
         state = snapshot.state
@@ -234,6 +242,14 @@ class SupervisedLearner:
         self._patience = Patience.load(state["patience"])
         self._precision.load(state["precision"])
         self._places, self._validated = [], None
+
+    def _refuse_other_data(self, started_with: str | None) -> None:
+        """See that the data is what a saved state was made with, where both are known."""
+        if started_with and self.data_digest and started_with != self.data_digest:
+            raise UserError(
+                f"data: its digest is {self.data_digest}, and was {shown(started_with)} when this run was started; "
+                "a run goes on with the data it was started with: put that back, or start another run"
+            )
 
 
 class _Noted:

@@ -31,7 +31,8 @@ def learner_for(config: CricketConfig, world: World, splits: Splits) -> Supervis
     prior = frequencies(splits.train)
     network = build_network(config, splits.entities, prior, scales_of(splits.train))
     train, validation = (dataset_of(config, table.to(world.device)) for table in (splits.train, splits.validation))
-    return SupervisedLearner(config, world, network, train, validation, tally=OutcomeTally(prior.to(world.device)))
+    tally = OutcomeTally(prior.to(world.device))
+    return SupervisedLearner(config, world, network, train, validation, tally=tally, data_digest=splits.source)
 
 
 def build_network(config: CricketConfig, entities: Entities, prior: Tensor, scales: Scales) -> nn.Module:

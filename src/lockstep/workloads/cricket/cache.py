@@ -18,7 +18,7 @@ from lockstep.workloads.cricket.entities import EntityIndex
 from lockstep.workloads.cricket.knowledge import Knowledge
 from lockstep.workloads.cricket.table import DeliveryTable, Entities, MatchInfo
 
-FORMAT = 2
+FORMAT = 3
 """Counts up with every change of what is stored or how it is computed; older caches are then made anew."""
 _WORDS, _KNOWLEDGE = "words.json", "knowledge.safetensors"
 _KEPT_NARROW = ("runs", "score", "ball", "career")
@@ -35,6 +35,8 @@ class Store:
     knowledge: Knowledge
     notes: tuple[str, ...]
     """What the user should know about the source: files that were left out."""
+    source: str
+    """Digest of the matches and of their split."""
 
     @property
     def entities(self) -> Entities:
@@ -54,6 +56,7 @@ def write_store(
     index: EntityIndex,
     knowledge: Knowledge,
     notes: tuple[str, ...],
+    source: str,
     tables: Iterable[tuple[str, DeliveryTable]],
 ) -> None:
     """Write a store to a directory of its own, in the place of any other; tables are asked for one by one."""
@@ -61,7 +64,8 @@ def write_store(
     workspace = path.with_name(temporary_name(path.name))
     workspace.mkdir()
     try:
-        words: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "tables": {}}
+        words: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "source": source}
+        words["tables"] = {}
         for part, table in tables:
             save_file({name: _narrow(tensor) for name, tensor in table.tensors().items()}, workspace / _file(part))
             matches = [[match.file, match.date, match.teams, match.venue] for match in table.matches]
@@ -92,10 +96,11 @@ def read_store(path: Path) -> Store:
         words = json.loads(read_small(path / _WORDS, _MAX_WORDS))
         index = EntityIndex.from_json(words["index"])
         tables = {part: _table(path / _file(part), told) for part, told in words["tables"].items()}
+        source = str(words["source"])
         knowledge = Knowledge.from_tensors(load_file(path / _KNOWLEDGE))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a store of tables ({error})") from error
-    return Store(tables, index, knowledge, tuple(words["notes"]))
+    return Store(tables, index, knowledge, tuple(words["notes"]), source)
 
 
 def _file(part: str) -> str:

@@ -68,6 +68,8 @@ class Splits:
     validation: DeliveryTable
     test: DeliveryTable | None
     entities: Entities
+    source: str
+    """Digest of the matches and of their split."""
 
 
 def open_splits(choices: Choices, world: World) -> Splits:
@@ -75,7 +77,7 @@ def open_splits(choices: Choices, world: World) -> Splits:
     store = open_store(choices, world)
     tables = [store.tables.get(part) for part in PARTS]
     assert tables[0] is not None and tables[1] is not None
-    return Splits(tables[0], tables[1], tables[2], store.entities)
+    return Splits(tables[0], tables[1], tables[2], store.entities, store.source)
 
 
 def open_store(choices: Choices, world: World) -> Store:
@@ -139,7 +141,8 @@ def led(world: World, work: Callable[[], Any]) -> Any:
 def prepare(choices: Choices) -> Path:
     """The directory of a configuration's store, which is made if it is not yet there. For one rank."""
     archive, split = check_source(choices.data, choices.split, choices.split_seed) if choices.data else (None, None)
-    path = cache_directory(choices.cache_dir, choices.data) / f"cricket-{_key(choices, archive, split)}"
+    source = _digest(choices, archive, split)
+    path = cache_directory(choices.cache_dir, choices.data) / f"cricket-{_key(choices, source)}"
     if is_whole(path):
         return path
     notes: list[str] = []
@@ -154,7 +157,7 @@ def prepare(choices: Choices) -> Path:
             raise UserError(f"data {choices.data}: no match for {part} has a delivery; there is nothing to learn from")
     learned = learn(Ledger(books[TRAIN]))
     try:
-        write_store(path, learned.index, learned.everything, _summarised(notes), _tables(books, learned))
+        write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
         raise UserError(f"cache_dir {path.parent}: cannot be written ({error.strerror}); choose another") from error
     return path
@@ -200,8 +203,17 @@ def _summarised(notes: list[str]) -> tuple[str, ...]:
     return (*notes[:_TOLD], *([f"and {more} more files"] if more > 0 else []))
 
 
-def _key(choices: Choices, archive: Archive | None, split: Split | None) -> str:
+def _digest(choices: Choices, archive: Archive | None, split: Split | None) -> str:
+    """Which matches there are and how they are split, as sixteen letters: the same in every version of this program."""
+    if archive and split:
+        return _letters([archive.digest, split.parts()])
+    return _letters(["league", choices.matches, choices.split_seed])
+
+
+def _key(choices: Choices, source: str) -> str:
     """What the content of a store depends on, as sixteen letters."""
-    source: list[Any] = [FORMAT, choices.bad_files]
-    source += [archive.digest, split.parts()] if archive and split else ["league", choices.matches, choices.split_seed]
-    return hashlib.sha256(json.dumps(source).encode()).hexdigest()[:16]
+    return _letters([FORMAT, choices.bad_files, source])
+
+
+def _letters(told: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
