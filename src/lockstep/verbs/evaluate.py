@@ -50,6 +50,8 @@ class EvaluateOptions(ModelOptions):
     """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
     data: str = ""
     """Where a workload predicts: other data to measure on than the run's own."""
+    bad_files: Literal["refuse", "skip"] | None = None
+    """What to do with a file of that data which cannot be read: end, or leave it out and say so; none = as the run."""
     part: Literal["validation", "test", "train"] = "validation"
     """Where a workload predicts: which part of the run's own data to measure on."""
     report: bool = True
@@ -77,7 +79,7 @@ def evaluate(words: list[str]) -> int:
     """The verb `eval`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
-    subject = models.find(text, options, fields, options.data)
+    subject = models.find(text, options, fields, options.data, options.bad_files)
     _check_writable(options.output)
     if options.team or options.against:
         return _contest(subject, options)
@@ -126,7 +128,7 @@ def _predictions(
 ) -> tuple[dict[str, Any], Report]:
     world = model.world if model else models.place_of(subject, options.device)
     assess, learner = subject.workload.offer("assess"), model.learner if model else None
-    report = assess(subject.config, options.policy, learner, subject.data, options.part, world)
+    report = assess(subject.config, options.policy, learner, subject.data, options.part, world, subject.bad_files)
     return about | report.summary(), report
 
 

@@ -53,6 +53,8 @@ class Subject:
     """The run that the weights belong to, if any."""
     data: str = ""
     """Other data than the model's own to be used on; none = a part of its own."""
+    bad_files: str = ""
+    """What to do with files of that data which cannot be read; none = as with the model's own."""
 
     def check_policy(self, policy: str) -> None:
         """See that there is such a policy, and weights where it needs them."""
@@ -74,12 +76,14 @@ class TrainedModel:
     """Steps it was trained for; None where nobody knows."""
 
 
-def find(text: str, options: ModelOptions, fields: list[str], data: str = "") -> Subject:
+def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
     """The model a user named; `fields` are the words that set fields of a configuration which no file tells.
 
-    `data`: what a stored model that describes itself is to be used on; otherwise it is one of those fields.
+    `data`, `bad_files`: what a stored model that describes itself is to be used on, and how that is read; otherwise
+    they are two of those fields.
     """
-    own = [*fields, f"--data={data}"] if data else fields
+    given = {"data": data, "bad-files": bad_files}
+    own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
     name = text.replace("-", "_")
     if name in registry.names() and (path is None or not _describes_itself(path)):
@@ -94,9 +98,13 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "") ->
     _refuse(fields, workload, options)
     if data and not workload.predicts:
         raise UserError(f"--data {data}: a stored model of {name} is used with what it was trained on; leave this out")
+    if bad_files and not data:
+        raise UserError(
+            f"--bad-files {bad_files}: is about the files of --data, which is missing; leave it out or add that"
+        )
     config = from_yaml(config_text, workload.config_class, source)
     workload.check_kept(config, path)
-    return Subject(workload, config, path, _run_around(path), data)
+    return Subject(workload, config, path, _run_around(path), data, bad_files or "")
 
 
 def place_of(subject: Subject, device: str) -> "World":

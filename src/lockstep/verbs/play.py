@@ -8,7 +8,7 @@ from inspect import signature
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, median_high
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.core.config.fields import OffOrCount, Range
 from lockstep.core.errors import UserError
@@ -60,6 +60,8 @@ class PlayOptions(ModelOptions):
     """File that a game was written to, to be shown instead of a new one."""
     data: str = ""
     """Where a workload predicts: other data to follow than what the run was validated on."""
+    bad_files: Literal["refuse", "skip"] | None = None
+    """What to do with a file of that data which cannot be read: end, or leave it out and say so; none = as the run."""
     max_frames: OffOrCount = 0
     """Frames after which to end; 0 = no limit, in a video 1,000."""
 
@@ -91,7 +93,7 @@ def play(words: list[str]) -> int:
     """The verb `play`."""
     text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
-    subject = models.find(text, options, fields, options.data)
+    subject = models.find(text, options, fields, options.data, options.bad_files)
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
     if not options.replay:
         subject.check_policy(options.policy)
@@ -119,8 +121,12 @@ class _Stage:
         if self._options.replay:
             return self._subject.workload.offer("read_log")(Path(self._options.replay))
         make = self._subject.workload.offer("scenes")
-        # A workload asks whether anybody will look, where drawing costs something, and which data it is to follow.
-        known = {"pictures": bool(self._options.video), "data": self._subject.data}
+        # A workload asks whether anybody will look, where drawing costs something, and for the data it is to follow.
+        known = {
+            "pictures": bool(self._options.video),
+            "data": self._subject.data,
+            "bad_files": self._subject.bad_files,
+        }
         asked = {name: value for name, value in known.items() if name in signature(make).parameters}
         return make(self._subject.config, self._act(seed), seed, **asked)
 

@@ -191,6 +191,26 @@ def test_matches_that_changed_are_refused_by_resume_and_told_by_eval(trained, tm
         assert capsys.readouterr().err.count("its data has changed since it was trained (digest ") == 1
 
 
+@pytest.mark.parametrize("verb", [["eval", "--no-report"], ["play", "--max-frames", "1"]])
+def test_bad_files_of_other_data_are_left_out_as_the_refusal_advises(at_run, tmp_path, folder_of, capsys, verb):
+    others = folder_of(tmp_path / "others", broken="{")
+    words = [verb[0], "demo", "--device", "cpu", *verb[1:], "--data", others]
+    assert main(words) == 2
+    assert "or use --bad-files skip" in capsys.readouterr().err
+    assert main([*words, "--bad-files", "skip"]) == 0
+    assert "left out broken.json" in capsys.readouterr().err
+
+
+def test_bad_files_is_about_the_files_of_data(at_run, tmp_path, folder_of, capsys):
+    assert main(["eval", "demo", "--bad-files", "skip"]) == 2
+    assert "--bad-files skip: is about the files of --data, which is missing" in capsys.readouterr().err
+    others = folder_of(tmp_path / "others", broken="{")
+    words = ["eval", "cricket", "--policy", "over", "--preset", "debug", "--no-report", "--data", others]
+    assert main([*words, "--bad-files", "skip"]) == 0
+    assert main(["eval", "snake", "--policy", "random", "--preset", "debug", "--bad-files", "skip"]) == 2
+    assert "unknown setting" in capsys.readouterr().err
+
+
 def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (["train", "cricket"], ["plan", "cricket"]):

@@ -42,24 +42,32 @@ class Assessment:
         return report.draw(self.results, folder)
 
 
-def matches_of(config: CricketConfig, data: str, part: str, world: World) -> tuple[Store, DeliveryTable]:
+def matches_of(
+    config: CricketConfig, data: str, part: str, world: World, bad_files: str = ""
+) -> tuple[Store, DeliveryTable]:
     """What the run's training matches taught, and the deliveries that are meant: other data's, or a part of the run's.
 
     Called by every rank.
     """
     store = open_store(config, world)
     if data:
-        return store, describe_matches(data, config.bad_files, store, world)
+        return store, describe_matches(data, bad_files or config.bad_files, store, world)
     if part not in store.tables:
         raise UserError(f"--part {part}: the run's split has no such matches; there are {', '.join(store.tables)}")
     return store, store.tables[part]
 
 
 def assess(
-    config: CricketConfig, policy: str, learner: SupervisedLearner | None, data: str, part: str, world: World
+    config: CricketConfig,
+    policy: str,
+    learner: SupervisedLearner | None,
+    data: str,
+    part: str,
+    world: World,
+    bad_files: str = "",
 ) -> Assessment:
     """Measure a trained learner, or the baseline of that name where there is none. Called by every rank."""
-    store, table = matches_of(config, data, part, world)
+    store, table = matches_of(config, data, part, world, bad_files)
     tally = OutcomeTally(frequencies(store.tables["train"]).to(world.device))
     if learner is None:
         total = _count_baseline(BASELINES[policy](store.tables["train"], table), table, tally)

@@ -46,12 +46,13 @@ class _Forecasts:
         return -self.surprise / self.balls if self.balls else 0.0
 
 
-def scenes(config: CricketConfig, act: Act | str, seed: int, data: str = "") -> Iterator[Scene]:
+def scenes(config: CricketConfig, act: Act | str, seed: int, data: str = "", bad_files: str = "") -> Iterator[Scene]:
     """Yield every ball of one match after another, for ever; the seed says with which of them to begin.
 
-    `act` is what a network predicts, or the name of a baseline; `data`: other matches than the run's validation part.
+    `act` is what a network predicts, or the name of a baseline; `data`: other matches than the run's validation part;
+    `bad_files`: what to do with files of theirs that are none, empty = as the configuration says.
     """
-    store, table = matches_of(config, data, "validation", World())
+    store, table = matches_of(config, data, "validation", World(), bad_files)
     log_probabilities = None if callable(act) else _spread(BASELINES[act](store.tables["train"], table), table)
     matches = torch.unique(table.match).tolist()
     for number in count(seed):

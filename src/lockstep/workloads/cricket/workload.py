@@ -130,15 +130,20 @@ def build(config: CricketConfig, world: Any) -> Any:
     return build_learner(config, world)
 
 
-def assess(config: CricketConfig, policy: str, learner: Any, data: str, part: str, world: Any) -> Any:
-    """Measure a trained learner, or one of BASELINES, on other data or a part of the run's. Called by every rank."""
+def assess(
+    config: CricketConfig, policy: str, learner: Any, data: str, part: str, world: Any, bad_files: str = ""
+) -> Any:
+    """Measure a trained learner, or one of BASELINES, on other data or a part of the run's. Called by every rank.
+
+    `bad_files`: what to do with files of other data that are no matches; empty = as the configuration says.
+    """
     from lockstep.workloads.cricket.assess import assess as measure
 
-    return measure(config, policy, learner, data, part, world)
+    return measure(config, policy, learner, data, part, world, bad_files)
 
 
-def scenes(config: CricketConfig, act: Any, seed: int, data: str = "") -> Any:
+def scenes(config: CricketConfig, act: Any, seed: int, data: str = "", bad_files: str = "") -> Any:
     """Follow one match after another, yielding every ball with its prediction."""
     from lockstep.workloads.cricket.watch import scenes as watch
 
-    return watch(config, act, seed, data)
+    return watch(config, act, seed, data, bad_files)
