@@ -157,3 +157,16 @@ def test_help_shows_a_redeclared_field_once_with_its_own_default():
 def test_every_field_of_a_run_has_a_line_of_help():
     (group,) = describe_fields(RunConfig)
     assert [item.name for item in group.fields if not item.doc.endswith(".")] == []
+
+
+def test_a_field_that_names_a_file_is_found_from_any_working_directory(tmp_path, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Reader(RunConfig):
+        """Reads."""
+
+        source: str = ""
+        path_fields = ("source",)
+
+    monkeypatch.chdir(tmp_path)
+    assert Reader().source == "" and Reader(source="a/b").source == str(tmp_path / "a" / "b")
+    assert Reader(source=Reader(source="a").source).source == str(tmp_path / "a")

@@ -47,6 +47,11 @@ def test_without_loading_data_everything_about_it_is_forgotten():
     assert workload.fit(config, ()) == (config, [])
 
 
+def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert TradingConfig(data="a.csv, b/c.csv").data == f"{tmp_path / 'a.csv'},{tmp_path / 'b' / 'c.csv'}"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

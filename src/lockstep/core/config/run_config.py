@@ -6,6 +6,7 @@ A workload's configuration is a subclass. The line under each field is its --hel
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from lockstep.core.config.fields import Alias, Count, OffOrCount, Pattern, Range, Spelling, Steps, settings_of
@@ -21,6 +22,11 @@ _RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or di
 def automatic_lanes(units: int) -> int:
     """Count the lanes for so many units (0 = no limit): 8, or one for each unit where those are 1, 2 or 4."""
     return units if 0 < units < DEFAULT_LANES and DEFAULT_LANES % units == 0 else DEFAULT_LANES
+
+
+def absolute(path: str) -> str:
+    """The path as it is found from any working directory: a run is used from others than it was started in."""
+    return str(Path(path).absolute())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,8 @@ class RunConfig:
 
     per_rank_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that weak scaling multiplies by the number of ranks."""
+    path_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that name a file or a folder, which are made absolute."""
     learning_rate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that lr_scaling multiplies."""
     headline: ClassVar[tuple[tuple[str, str, str], ...]] = ()
@@ -103,6 +111,8 @@ class RunConfig:
             except ValueError as error:
                 problem = f"{setting.name} {shown(value)}: {error}; allowed: {setting.allowed}"
                 raise UserError(problem) from None
+        for name in filter(lambda name: getattr(self, name), self.path_fields):
+            object.__setattr__(self, name, absolute(getattr(self, name)))
         self.validate()
 
     def validate(self) -> None:

@@ -42,6 +42,7 @@ class ControlConfig(TDMPC2Config):
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
 
+    path_fields: ClassVar[tuple[str, ...]] = ("data_dir",)
     headline: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("rollout/episodes", "E:", ",.0f"),
         ("rollout/return_mean", "R:", ".1f"),

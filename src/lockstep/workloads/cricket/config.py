@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.supervised.config import SupervisedConfig
@@ -50,15 +49,8 @@ class CricketConfig(SupervisedConfig):
     history_groups: Annotated[int, Range(at_least=1, at_most=24)] = 6
     """Lengths that histories are padded to, evenly spread: more waste less arithmetic, fewer suit small batches."""
 
+    path_fields: ClassVar[tuple[str, ...]] = ("data", "split", "cache_dir")
     only_values: ClassVar[dict[str, str]] = {"min_history": "1"}
-
-    def __post_init__(self) -> None:
-        for name in ("data", "split", "cache_dir"):
-            path = getattr(self, name)
-            if isinstance(path, str) and path:
-                # A run is also used from other working directories than the one that it was started in.
-                object.__setattr__(self, name, str(Path(path).absolute()))
-        super().__post_init__()
 
     def validate(self) -> None:
         """See that heads divide the channels, and that the relations to be dropped are there."""

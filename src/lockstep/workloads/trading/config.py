@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import RecurrentPPOConfig
 from lockstep.core.config.fields import Alias, OffOrCount, Range
+from lockstep.core.config.run_config import absolute
 from lockstep.core.errors import UserError
 from lockstep.workloads.trading.market_config import MarketConfig
 
@@ -60,6 +61,9 @@ class TradingConfig(MarketConfig, RecurrentPPOConfig):
             changes |= {"n_steps": self._steps_between_updates(), "update_interval": 0}
         if self.no_data_load:
             changes |= {"data": "", "symbols": "", "start_date": "", "end_date": "", "no_data_load": False}
+        elif self.data:
+            files = filter(None, map(str.strip, self.data.split(",")))
+            changes["data"] = ",".join(absolute(name) for name in files) or self.data
         for name, value in changes.items():
             object.__setattr__(self, name, value)
 
