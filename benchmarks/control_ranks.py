@@ -4,8 +4,8 @@ python benchmarks/control_ranks.py [--ranks 1,2,4] [--seeds 1,2] [--preset small
     [--folder runs/ranks] [field=value]...
 
 One training after the other, in fast mode: the ranks add in another order, so runs of one seed part in the last bits
-and then go ways of their own, as runs of other seeds do. The table shows how far apart either takes them. What is in
-the folder already is not trained again.
+and then go ways of their own, as runs of other seeds do. The table shows how far apart either takes them. Trainings
+that are finished in the folder are not made again, others go on.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from pathlib import Path
 def train(ranks, seed, options, more):
     """{agent steps: mean return} of one training."""
     name = f"ranks{ranks}-seed{seed}"
-    path = Path(options.folder) / name / "metrics.jsonl"
-    if not path.exists():
+    run = Path(options.folder) / name
+    if not (run / "final").exists():
         words = [f"seed={seed}", f"steps={options.steps}", "eval_every=1000", "eval_episodes=10", *more]
         place = ["--runs-dir", options.folder, "--run-name", name]
         command = [sys.executable, "-m", "lockstep", "train", "control", "--preset", options.preset, *words]
         subprocess.run([*command, "--ranks", str(ranks), *place], check=True, stdout=sys.stderr)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {line["step"]: line["eval/return_mean"] for line in lines if "eval/return_mean" in line}
 
 

@@ -1,5 +1,6 @@
 """Requests to stop: a signal sets a flag, the world agrees on it at the next update, saves and leaves."""
 
+import contextlib
 import os
 import signal
 import time
@@ -51,7 +52,9 @@ class StopRequest:
         if not self.flag:
             self.flag, self._noted = kind, time.monotonic()
             if self._answers:
-                os.write(2, _HEARD)
+                # Whoever asks may have taken the terminal with him; the run is to be saved all the same.
+                with contextlib.suppress(OSError):
+                    os.write(2, _HEARD)
         elif time.monotonic() - self._noted > ECHO_SECONDS:
             os._exit(130 if kind == INTERRUPTED else 75)
 
