@@ -34,7 +34,7 @@ def test_the_default_is_eighty_ten_ten_of_the_sorted_names_shuffled_by_python():
 
 
 def test_too_few_matches_cannot_be_split():
-    with pytest.raises(UserError, match="9 matches are too few"):
+    with pytest.raises(UserError, match=r"9 match file\(s\) are too few"):
         shuffled([f"{number}.json" for number in range(9)], 42)
 
 

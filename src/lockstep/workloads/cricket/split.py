@@ -46,7 +46,7 @@ def shuffled(names: list[str], seed: int) -> Split:
     random.Random(seed).shuffle(order)
     train, validation = int(0.8 * len(order)), int(0.1 * len(order))
     if not train or not validation:
-        raise UserError(f"data: {len(order)} matches are too few to split 80/10/10; give at least 10, or --split")
+        raise UserError(f"data: {len(order)} match file(s) are too few to split 80/10/10; give at least 10, or --split")
     return Split(tuple(order[:train]), tuple(order[train : train + validation]), tuple(order[train + validation :]))
 
 
