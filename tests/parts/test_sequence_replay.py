@@ -55,7 +55,7 @@ def test_all_sequences_inside_episodes_are_drawn_and_no_others(rows, written):
     drawn = set()
     for update in range(60):
         place = filled.memory.draw_sequences(torch.tensor(update), 16)
-        names = filled.memory.read_sequences("name", place)
+        names = filled.memory.read("name", place)
         assert names.shape == (LENGTH, 32)
         assert torch.equal(names - names[0], torch.arange(LENGTH)[:, None].expand_as(names))
         # The first half of the places is of the first lane.
@@ -67,8 +67,8 @@ def test_all_sequences_inside_episodes_are_drawn_and_no_others(rows, written):
 def test_sequences_are_drawn_equally_often():
     filled = Filled(range(1), 40, 200)
     starts = sorted(filled.whole_sequences())
-    places = torch.cat([filled.memory.draw_sequences(torch.tensor(update), 1000) for update in range(30)])
-    names = filled.memory.read_sequences("name", places)[0]
+    places = torch.cat([filled.memory.draw_sequences(torch.tensor(update), 1000) for update in range(30)], 1)
+    names = filled.memory.read("name", places)[0]
     counts = torch.tensor([int((names == start).sum()) for start in starts])
     expected = 30_000 / len(starts)
     # Chi-square, with about 40 degrees of freedom, is below 90 but once in 100,000.
@@ -78,14 +78,14 @@ def test_sequences_are_drawn_equally_often():
 def test_all_columns_go_along():
     filled = Filled(range(2), 16, 30)
     place = filled.memory.draw_sequences(torch.tensor(1), 8)
-    names, pairs = (filled.memory.read_sequences(name, place) for name in ("name", "pair"))
+    names, pairs = (filled.memory.read(name, place) for name in ("name", "pair"))
     assert torch.equal(pairs, torch.stack((names, -names), -1).float())
 
 
 def test_a_lane_draws_the_same_whichever_lanes_are_computed_together():
     together, alone = Filled(range(4), 16, 30), Filled(range(2, 3), 16, 30)
-    one = together.memory.read_sequences("name", together.memory.draw_sequences(torch.tensor(5), 6))
-    other = alone.memory.read_sequences("name", alone.memory.draw_sequences(torch.tensor(5), 6))
+    one = together.memory.read("name", together.memory.draw_sequences(torch.tensor(5), 6))
+    other = alone.memory.read("name", alone.memory.draw_sequences(torch.tensor(5), 6))
     assert torch.equal(one[:, 12:18], other)
 
 
@@ -96,7 +96,7 @@ def test_where_no_candidate_is_whole_a_sequence_that_is_known_is_taken():
         # One long episode at the start, then episodes of a single step.
         ended = torch.full((WIDTH,), number >= LENGTH)
         memory.append(number, ended, name=torch.full((WIDTH,), number), pair=torch.zeros(WIDTH, 2))
-    names = memory.read_sequences("name", memory.draw_sequences(torch.tensor(0), 200))
+    names = memory.read("name", memory.draw_sequences(torch.tensor(0), 200))
     # Rows 0 to 3 are one episode: sequences begin in rows 0 and 1, and the first that was whole begins in row 0.
     assert set(names[0].tolist()) <= {0, 1} and int((names[0] == 0).sum()) > 150
 
@@ -107,7 +107,7 @@ def test_the_known_sequence_is_renewed_before_it_is_overwritten():
         # Always three steps and then a single one: of eight rows at least one holds a whole sequence's beginning.
         memory.append(number, torch.tensor([number % 4 >= 2]), name=torch.tensor([number]))
         if number >= LENGTH:
-            start = int(memory.read_sequences("name", memory._last_resort.flatten())[0])
+            start = int(memory.read("name", memory._last_resort))
             assert start % 4 == 0 and number - start < 8
 
 
@@ -132,8 +132,8 @@ def test_lanes_can_be_taken_up_in_another_division_and_go_on(written):
     for _ in range(3):
         place = whole.memory.draw_sequences(torch.tensor(7), 6)
         other = half.memory.draw_sequences(torch.tensor(7), 6)
-        expected = whole.memory.read_sequences("pair", place)[:, 12:]
-        assert torch.equal(half.memory.read_sequences("pair", other), expected)
+        expected = whole.memory.read("pair", place)[:, 12:]
+        assert torch.equal(half.memory.read("pair", other), expected)
         whole.write(4)
         half.write(4)
 
@@ -144,6 +144,6 @@ def test_a_memory_can_be_filled_with_whole_episodes_of_different_lanes():
     memory.keep(3, 2, name=torch.arange(200, 205))
     assert memory.lanes_without_sequence() == 1
     memory.keep(4, 0, name=torch.arange(300, 304))
-    names = memory.read_sequences("name", memory.draw_sequences(torch.tensor(2), 50))
+    names = memory.read("name", memory.draw_sequences(torch.tensor(2), 50))
     assert set(names[0, :50].tolist()) == {200, 201, 202} and set(names[0, 50:].tolist()) == {300, 301}
     assert torch.equal(names - names[0], torch.arange(LENGTH)[:, None].expand_as(names))

@@ -1,10 +1,13 @@
 """Recorded kernels: a function whose GPU work is captured once and replayed, so that Python costs nothing per call."""
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from lockstep.core.kernels import kernels_fit
 
 _EAGER_CALLS = 3
 
@@ -50,27 +53,26 @@ class Accelerator:
     def __init__(self, device: torch.device, setting: str, exact: bool) -> None:
         # A compiled kernel may be chosen by a timing, which exact mode cannot allow.
         self.records = device.type == "cuda" and setting != "none" and not exact
-        self._compiles = (self.records and setting == "auto") or setting == "default"
+        self._compiles = (self.records and setting == "auto" and kernels_fit(device)) or setting == "default"
         self._device = device
-        if self.records and self._compiles:
-            _start_compilers()
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, recorded where this device can."""
         return Recording(function, self._device) if self.records else function
 
     def compile(self, function: Any) -> Any:
-        """The function or module, compiled where the run asks for it."""
-        return torch.compile(function, dynamic=False) if self._compiles else function
-
-    def compile_draws(self, function: Any) -> Any:
-        """A function that draws random numbers, compiled where that keeps their bits: on a GPU.
+        """The function or module, compiled where the run asks for it; one that draws random numbers must not be.
 
         Their products wrap around; a C++ compiler takes that for impossible in signed numbers and changes the result.
         """
-        return self.compile(function) if self.records else function
+        if not self._compiles:
+            return function
+        if self.records:
+            _start_compilers()
+        return torch.compile(function, dynamic=False)
 
 
+@functools.cache
 def _start_compilers() -> None:
     """Start the processes that compile kernels: until they are ready, kernels are compiled one after the other."""
     # Compiling starts them too, but they need seconds, which pass here while environments are made.

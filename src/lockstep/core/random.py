@@ -9,10 +9,13 @@ import zlib
 import torch
 from torch import Tensor
 
+from lockstep.core.kernels import kernels_fit
+
 _MASK = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
+_KERNEL_AXES, _KERNEL_BLOCK = 3, 256
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
@@ -30,10 +33,14 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int])
     return c0, c1, c2, c3
 
 
-@torch.compiler.assume_constant_result
-def _label(purpose: str) -> int:
+def label(purpose: str) -> int:
     """The word that keeps the draws of one purpose apart from those of all others."""
     return zlib.crc32(purpose.encode())
+
+
+def key(seed: int) -> tuple[int, int]:
+    """The two words of a seed."""
+    return seed & _MASK, (seed >> 32) & _MASK
 
 
 def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
@@ -41,14 +48,32 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
 
     def word(value: Tensor | int) -> Tensor:
         if isinstance(value, Tensor):
-            return value.to(index.device, torch.int64) & _MASK
+            return value.to(index.device, torch.int64)
         # Filled where it is needed: a copy from the host would not be allowed while a graph is recorded.
         return torch.full((), value & _MASK, dtype=torch.int64, device=index.device)
 
-    shape = torch.broadcast_shapes(index.shape, word(step).shape, word(draw).shape)
-    label = torch.full((), _label(purpose), dtype=torch.int64, device=index.device)
-    counter = (word(index).expand(shape), word(step), word(draw), label)
-    return philox(counter, (seed & _MASK, (seed >> 32) & _MASK))
+    counter = word(index), word(step), word(draw)
+    shape = torch.broadcast_shapes(*(part.shape for part in counter))
+    if kernels_fit(index.device) and len(shape) <= _KERNEL_AXES:
+        return _words_by_kernel(seed, purpose, *(part.expand(shape) for part in counter)).unbind(-1)
+    c0, c1, c2 = (part & _MASK for part in counter)
+    return philox((c0.expand(shape), c1, c2, word(label(purpose))), key(seed))
+
+
+def _words_by_kernel(seed: int, purpose: str, *counter: Tensor) -> Tensor:
+    """The same by one GPU kernel, of parts that were broadcast: (..., 4)."""
+    from lockstep.core import random_kernels
+
+    shape = counter[0].shape
+    out = torch.empty(*shape, 4, dtype=torch.int64, device=counter[0].device)
+    count, axes = shape.numel(), (1,) * (_KERNEL_AXES - len(shape))
+    if count:
+        _, *inner = (*axes, *shape)
+        strides = [stride for part in counter for stride in (*axes, *part.stride())]
+        random_kernels.fill_words[(-(-count // _KERNEL_BLOCK),)](
+            *counter, out, count, *inner, label(purpose), *key(seed), *strides, BLOCK=_KERNEL_BLOCK
+        )
+    return out
 
 
 def to_unit(word: Tensor) -> Tensor:

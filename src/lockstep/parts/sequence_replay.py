@@ -92,7 +92,7 @@ class SequenceReplay(Replay):
         return int((self._spare[:, 0] < 0).sum())
 
     def draw_sequences(self, update: Tensor, count: int) -> Tensor:
-        """Places (L x count,) at which sequences begin, drawn by the number of an update."""
+        """The places of sequences step by step, (length, L x count), drawn by the number of an update."""
         number = torch.arange(count * _BLOCKS, device=update.device)
         words = random.words(self._seed, "replay", self._lane[:, None], update, number)
         lots = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
@@ -103,17 +103,10 @@ class SequenceReplay(Replay):
         whole = self._columns[_AGE].flatten(1).gather(1, last.flatten(1)).view_as(last) >= self.length - 1
         rank = torch.arange(whole.shape[-1], 0, -1, device=whole.device)
         first = (whole * rank).argmax(-1, keepdim=True)
-        place = (row % self.rows * self.width + environment).gather(-1, first).squeeze(-1)
-        return (self._base + torch.where(whole.any(-1), place, self._last_resort)).flatten()
-
-    def read_sequences(self, name: str, place: Tensor) -> Tensor:
-        """One column along the sequences that begin at some places (B,): (length, B, ...)."""
-        ring = self.rows * self.width
-        later = torch.arange(self.length, device=place.device).unsqueeze(1) * self.width
-        lane = place // ring * ring
-        places = lane + (place - lane + later) % ring
-        column = self._columns[name]
-        return column.flatten(0, 2).index_select(0, places.flatten()).view(*places.shape, *column.shape[3:])
+        start = (row % self.rows * self.width + environment).gather(-1, first).squeeze(-1)
+        start = torch.where(whole.any(-1), start, self._last_resort)
+        later = torch.arange(self.length, device=start.device).view(-1, 1, 1) * self.width
+        return (self._base + (start + later) % (self.rows * self.width)).flatten(1)
 
     def state(self, written: int) -> dict[str, Tensor]:
         """The rows that hold something, and what is known of unfinished episodes; each tensor with L first."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from lockstep.core import launch
+from lockstep.core import kernels, launch
 from lockstep.core.config.fields import Pattern, Range, settings_of
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml, resolve
@@ -73,9 +73,16 @@ def train(words: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     config, notes = read_config(workload, options, rest)
-    if options.preset == "base" and "small" in workload.presets and not _uses_gpus(config):
-        notes = [*notes, _HINT]
-    return start(workload, config, options, ["train", *words], notes)
+    return start(workload, config, options, ["train", *words], [*notes, *hints(workload, options.preset, config)])
+
+
+def hints(workload: Workload, preset: str, config: RunConfig) -> list[str]:
+    """What would make this run much faster here."""
+    if not _uses_gpus(config):
+        return [_HINT] if preset == "base" and "small" in workload.presets else []
+    lack = kernels.lacking() if config.device != "mps" else None
+    told = f"{'hint':12} {lack} is missing: no kernels can be built, and a GPU is slower without them"
+    return [told] if lack else []
 
 
 def _uses_gpus(config: RunConfig) -> bool:

@@ -1,5 +1,13 @@
-"""Bulk random numbers: the right distributions, the same whoever draws them, and never twice the same."""
+"""Bulk random numbers: the right distributions, the same whoever draws them, and never twice the same.
 
+The GPU's kernels are held to the plain draws by Triton's interpreter, and on a GPU by the GPU.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2 import chance
@@ -42,3 +50,38 @@ def test_pairs_are_of_different_members_and_all_come_up_equally():
     assert int(counts[~torch.eye(5, dtype=torch.bool)].min()) > 900 and int(counts.max()) < 1100
     assert chance.pair(2, "test", torch.tensor(3), 1).tolist() == [0, 0]
     assert sorted(chance.pair(2, "test", torch.tensor(3), 2).tolist()) == [0, 1]
+
+
+def compare(device, count):
+    """What the kernels draw is what the host draws: its bits, or, where logarithms are in it, its digits."""
+
+    def draws(where):
+        index, step = torch.arange(3, device=where) - 1, torch.tensor(2**33 + 7, device=where)
+        normals = chance.normals(2**40 + 2**31 + 5, "test", index, step, count)
+        return normals.cpu(), chance.kept(2**40 + 2**31 + 5, "test", index, step, count, 0.01).cpu()
+
+    normals, kept = draws(torch.device("cpu"))
+    fits, chance.kernels_fit = chance.kernels_fit, lambda _: True
+    try:
+        found, found_kept = draws(device)
+    finally:
+        chance.kernels_fit = fits
+    torch.testing.assert_close(found, normals, rtol=1e-4, atol=1e-5)
+    assert torch.equal(found_kept, kept) and 0 < int((kept == 0).sum()) < count
+
+
+def test_the_kernels_draw_the_same_numbers():
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    # Triton decides between compiler and interpreter when it is imported.
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+def test_the_kernels_draw_the_same_numbers_on_a_gpu():
+    compare(torch.device("cuda"), 1_000_003)
+
+
+if __name__ == "__main__":
+    compare(torch.device("cpu"), 3001)

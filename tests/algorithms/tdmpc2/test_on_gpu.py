@@ -1,9 +1,8 @@
-"""On a GPU: compiled and recorded, the same draws and, up to rounding, the same training; and nothing waits."""
+"""On a GPU: compiled and recorded, up to rounding the same training; and nothing waits."""
 
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2 import chance
 from lockstep.core.distributed.world import World
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
@@ -14,19 +13,6 @@ GPU = torch.device("cuda", 0)
 def compiled_anew():
     """Every learner is compiled by itself; torch gives up after a few that differ."""
     torch._dynamo.reset()
-
-
-def test_compiled_draws_are_those_of_the_host():
-    def draws(index, step):
-        numbers = chance.normals(42, "test", index, step, 1001)
-        uniforms = chance.uniforms(42, "test", index, step, 1001)
-        return numbers, uniforms, chance.kept(42, "test", index, step, 1001, 0.01), chance.pair(42, "test", step, 5)
-
-    index, step = torch.arange(3), torch.tensor(7)
-    here = draws(index, step)
-    there = torch.compile(draws, dynamic=False)(index.to(GPU), step.to(GPU))
-    torch.testing.assert_close(there[0].cpu(), here[0], rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(one.cpu(), other) for one, other in zip(there[1:], here[1:], strict=True))
 
 
 @pytest.mark.parametrize("changes", [{}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"mpc": False}, {"sync_freq": 2}])

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from lockstep.workloads.cricket import fused
+from lockstep.workloads.cricket import operators as used_by
 from lockstep.workloads.cricket.edges import Edges
 from lockstep.workloads.cricket.operators import BallAttention, GapAttention, MatchupAttention
 
@@ -50,7 +50,7 @@ def results(device, samples, length, channels, heads, fuse):
         "one mask": (BallAttention(TARGETS, channels, heads), lambda operator: operator(balls, nodes, edges.informing)),
     }
     found = {}
-    usable, fused.usable = fused.usable, lambda _: fuse
+    fits, used_by.kernels_fit = used_by.kernels_fit, lambda _: fuse
     try:
         for name, (operator, call) in operators.items():
             for parameter in operator.parameters():
@@ -66,7 +66,7 @@ def results(device, samples, length, channels, heads, fuse):
                 for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
             }
     finally:
-        fused.usable = usable
+        used_by.kernels_fit = fits
     return found
 
 

@@ -1,13 +1,21 @@
-"""Random numbers in bulk: as core.random has them, by counter, but every word of a draw is used."""
+"""Random numbers in bulk: as core.random has them, by counter, but every word of a draw is used.
+
+On a GPU what an update or a plan draws at once for all lanes (L,) comes from one kernel.
+"""
 
 import torch
 from torch import Tensor
 
 from lockstep.core import random
+from lockstep.core.kernels import kernels_fit
+
+_BLOCK = 256
 
 
 def normals(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int) -> Tensor:
     """Standard normal numbers, `count` for each element of index: (..., count) float32."""
+    if _kernel_fits(index, step):
+        return _by_kernel("draw_normals", 4, seed, purpose, index, step, count)
     words = _words(seed, purpose, index, step, -(-count // 4))
     first, second = words.unflatten(-1, (-1, 2)).unbind(-1)
     radius = torch.sqrt(-2.0 * torch.log1p(-random.to_unit(first)))
@@ -22,10 +30,13 @@ def uniforms(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: 
 
 def kept(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, dropout: float) -> Tensor:
     """Factors of dropout, `count` for each element of index: zero with that chance (to 1 in 65,536), else 1/(1-it)."""
+    least, factor = round(dropout * 65536), 1.0 / (1.0 - dropout)
+    if _kernel_fits(index, step):
+        return _by_kernel("draw_kept", 8, seed, purpose, index, step, count, least, factor)
     words = _words(seed, purpose, index, step, -(-count // 8))
     # A chance needs no more than 16 bits: each word serves for two.
     halves = torch.stack((words >> 16, words & 0xFFFF), -1).flatten(-2)[..., :count]
-    return (halves >= round(dropout * 65536)).to(torch.float32) * (1.0 / (1.0 - dropout))
+    return (halves >= least).to(torch.float32) * factor
 
 
 def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
@@ -45,3 +56,21 @@ def _words(seed: int, purpose: str, index: Tensor, step: Tensor | int, blocks: i
     block = torch.arange(blocks, device=index.device)
     when = step.unsqueeze(-1) if isinstance(step, Tensor) and step.ndim else step
     return torch.stack(random.words(seed, purpose, index.unsqueeze(-1), when, block), -1).flatten(-2)
+
+
+def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
+    return kernels_fit(index.device) and index.ndim == 1 and isinstance(step, Tensor) and step.ndim == 0
+
+
+def _by_kernel(
+    kernel: str, each: int, seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, *numbers: float
+) -> Tensor:
+    """(L, count) numbers by one kernel; four words give `each` of them."""
+    from lockstep.algorithms.tdmpc2 import chance_kernels
+
+    out = torch.empty(len(index), count, device=index.device)
+    grid = len(index), -(-count // (each * _BLOCK))
+    getattr(chance_kernels, kernel)[grid](
+        index, step, out, count, random.label(purpose), *random.key(seed), *numbers, BLOCK=_BLOCK
+    )
+    return out

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lockstep.parts import normed
 from lockstep.parts.activation import mish
 
 _NORM_EPS = 1e-5
@@ -28,6 +29,9 @@ class NormedLinear(nn.Linear):
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., D) -> (..., D')."""
+        if normed.fits(features, self._simplex):
+            signal = F.linear(features, self.weight)
+            return normed.normed(signal, self.bias, self.norm.weight, self.norm.bias, None, self._simplex)
         features = self.norm(super().forward(features))
         return simplices(features, self._simplex) if self._simplex else mish(features)
 
@@ -76,7 +80,7 @@ class Ensemble(nn.Sequential):
         """All weights, or those of the members whose numbers are given (M,), which may repeat."""
 
         def chosen(weight: Tensor) -> Tensor:
-            return weight if members is None else weight.index_select(0, members)
+            return weight if members is None else weight[members]
 
         stack: Stack = []
         for layer in cast(Iterator[StackedLinear], iter(self)):
@@ -97,10 +101,13 @@ def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
     """
     signal = features.expand(len(stack[0][0]), -1, -1)
     for weight, bias, scale, shift in stack:
+        if scale is not None and shift is not None and normed.fits(signal):
+            signal, kept = normed.normed(torch.bmm(signal, weight.transpose(1, 2)), bias, scale, shift, kept), None
+            continue
         signal = torch.baddbmm(bias.unsqueeze(1), signal, weight.transpose(1, 2))
         if kept is not None:
             signal, kept = signal * kept, None
         if scale is not None and shift is not None:
-            normed = F.layer_norm(signal, signal.shape[-1:], eps=_NORM_EPS)
-            signal = mish(normed * scale.unsqueeze(1) + shift.unsqueeze(1))
+            even = F.layer_norm(signal, signal.shape[-1:], eps=_NORM_EPS)
+            signal = mish(even * scale.unsqueeze(1) + shift.unsqueeze(1))
     return signal

@@ -207,7 +207,6 @@ class TDMPC2Learner:
             config.seed,
             self._precision,
             explores=True,
-            compiled=self._accelerator.compile_draws,
             recorded=self._accelerator.record,
         )
         memory = SequenceReplay(

@@ -151,7 +151,6 @@ class PolicyLoss(nn.Module):
         self._looked_through = (model, values)
         self._weights = weights
         self._evaluate = compiled(self._evaluated)
-        self._first_values = compiled(self._first_valued)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """The cohort's share of the global loss, and its shares of what is worth watching."""
@@ -176,9 +175,6 @@ class PolicyLoss(nn.Module):
     @torch.no_grad()
     def first_values(self, batch: Batch) -> Tensor:
         """What the policy's first actions are worth, (B,): what the scale of the values is taken from."""
-        return self._first_values(batch)
-
-    def _first_valued(self, batch: Batch) -> Tensor:
         task, mask = self._about(batch)
         latent = batch.latents[0]
         action = self.policy.act(latent, task, mask, batch.policy_noise[0])

@@ -29,12 +29,11 @@ class Pilot:
         precision: Precision,
         *,
         explores: bool,
-        compiled: Change = lambda f: f,
         recorded: Change = lambda f: f,
     ) -> None:
         """`planner`: None = the policy prior alone. `index` (E,): the environments' numbers over the whole run.
 
-        `explores`: with noise, as in training; without it, the best that is known. `compiled`: changes what draws.
+        `explores`: with noise, as in training; without it, the best that is known.
         """
         self._model, self._planner, self._precision = model, planner, precision
         self._index, self._task, self._seed = index, task, seed
@@ -46,7 +45,6 @@ class Pilot:
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._action = torch.zeros((count, spaces.action), device=device)
         self._answer = Answer((count, spaces.action), device)
-        self._noise = compiled(self._drawn)
         self._choose = recorded(self._chosen)
 
     def see(self, observation: Tensor, ended: Tensor | None = None) -> None:
@@ -67,7 +65,7 @@ class Pilot:
     @torch.no_grad()
     def _chosen(self) -> None:
         observation = self._seen.views["observation"]
-        noise = self._noise()
+        noise = self._drawn()
         with self._precision.autocast():
             if self._planner is None:
                 action = self._prior(observation, noise)

@@ -95,7 +95,6 @@ class Planner:
     ) -> None:
         """`discount`: of the one task, or of each (tasks,)."""
         self._model, self.search, self._discount = model, search, discount
-        self._begin = compiled(self._begun)
         self._refine = compiled(self._refined)
 
     @torch.no_grad()
@@ -107,7 +106,7 @@ class Planner:
         `previous` (E, H, A) are the means of the last plans, zero where an episode begins. `explores`: add noise.
         """
         search = self.search
-        situation, proposed, mean, judges = self._begin(observation, previous, noise, task)
+        situation, proposed, mean, judges = self._begun(observation, previous, noise, task)
         std = torch.full_like(mean, search.max_std)
         for number in range(search.iterations):
             stack = [tuple(part if part is None else part[2 * number : 2 * number + 2] for part in ws) for ws in judges]

@@ -74,12 +74,12 @@ class Sampler:
         """Draw the batch of an update."""
         memory, horizon = self._memory, self._memory.length
         place = memory.draw_sequences(update, self._samples)
-        batch.observation[:horizon].copy_(memory.read_sequences("observation", place))
-        batch.observation[horizon].copy_(memory.read("following", place, later=horizon - 1))
+        batch.observation[:horizon].copy_(memory.read("observation", place))
+        batch.observation[horizon].copy_(memory.read("following", place[-1]))
         for name in ("action", "reward", "terminated"):
-            getattr(batch, name).copy_(memory.read_sequences(name, place))
+            getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
-            batch.task.copy_(memory.read(MANY_TASKS, place))
+            batch.task.copy_(memory.read(MANY_TASKS, place[0]))
         self._fill_noise(batch, update)
         self._fill_dropout(batch, update)
 

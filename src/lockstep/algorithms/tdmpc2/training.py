@@ -61,7 +61,7 @@ class Training:
         self._world_descent = self._descent("world", _WORLD_EPS, {"world.encoder.": config.enc_lr_scale})
         self._policy_descent = self._descent("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
-        self._fillers = [accelerator.compile_draws(sampler.fill) for sampler in samplers]
+        self._samplers = samplers
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
         self.totals = Totals(len(samplers), world.device)
         self._fill: Callable[[], None] = part(self._filled)
@@ -93,9 +93,9 @@ class Training:
         self.totals.add(metrics, {"grad_norm": world_norm, "pi_grad_norm": policy_norm}, world_finite & policy_finite)
 
     def _filled(self) -> None:
-        for fill, batches in zip(self._fillers, self._batches, strict=True):
+        for sampler, batches in zip(self._samplers, self._batches, strict=True):
             for number, batch in enumerate(batches):
-                fill(batch, self._number + number)
+                sampler.fill(batch, self._number + number)
 
     def _world_moved(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         norm, finite = self._world_descent.step()

@@ -10,6 +10,7 @@ import torch
 
 from lockstep.core.checkup.finding import Finding, bad, ok, warn
 from lockstep.core.distributed.nccl import backend_for
+from lockstep.core.kernels import lacking
 
 _OLDEST_TORCH = (2, 10)
 _GIB = 2**30
@@ -47,7 +48,16 @@ def gpus() -> list[Finding]:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         told = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
         found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, backend {backend}"))
+        found.append(compilers(lacking()))
     return found
+
+
+def compilers(lack: str | None) -> Finding:
+    """Whether kernels can be built for the GPUs."""
+    if lack is None:
+        return ok("kernels", "can be built for the GPU(s)")
+    fix = f"install {lack}; until then runs are slower"
+    return warn("kernels", f"cannot be built for the GPU(s): {lack} is missing", fix)
 
 
 def _from_driver() -> list[Finding]:

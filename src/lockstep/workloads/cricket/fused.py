@@ -1,6 +1,5 @@
 """The kernels as differentiable operators; each is what `operators` computes step by step. B: samples, L: balls."""
 
-import importlib.util
 from typing import Any
 
 import torch
@@ -9,12 +8,6 @@ from torch import Tensor
 _WARPS = 4
 _LEAST = 16
 """Smallest side of a product on a GPU."""
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-
-
-def usable(tensor: Tensor) -> bool:
-    """Whether the kernels can compute with this tensor."""
-    return tensor.is_cuda and _HAS_TRITON
 
 
 def gap_attention(query: Tensor, key: Tensor, value: Tensor, edge: Tensor, allowed: Tensor, *numbers: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lockstep.core.kernels import kernels_fit
 from lockstep.parts.products import product
 from lockstep.workloads.cricket import fused
 from lockstep.workloads.cricket.graph import MATCHUP_BALLS
@@ -92,7 +93,7 @@ class BallAttention(nn.Module):
         """What arrives; mask (B, T or 1, L): which balls each node hears; 0 where it hears none."""
         targets, heads, depth = self.attention.shape
         spoken, heard = self.source(balls), self.target(nodes)
-        if fused.usable(spoken):
+        if kernels_fit(spoken.device):
             return fused.node_attention(spoken, heard.to(spoken.dtype), self.attention, mask)
         spoken = spoken.view(*balls.shape[:2], targets, heads, depth)
         heard = heard.view(-1, 1, targets, heads, depth)
@@ -120,7 +121,7 @@ class GapAttention(nn.Module):
     def forward(self, balls: Tensor, edges: "Edges") -> Tensor:
         """What arrives, by the edges' masks and numbers; a number adds its multiple of `edge` to keys and values."""
         query, key, value = self.query(balls), self.key(balls), self.value(balls)
-        if fused.usable(query):
+        if kernels_fit(query.device):
             numbers = edges.number, edges.own_number
             return fused.gap_attention(query, key, value, self.edge, edges.allowed, *numbers)
         relations, heads, depth = self.edge.shape
@@ -155,7 +156,7 @@ class MatchupAttention(nn.Module):
     def forward(self, balls: Tensor, edges: "Edges") -> Tensor:
         """What arrives: sorted by matchup, the balls that one hears stand before it."""
         order, rank = edges.order, edges.rank
-        if fused.usable(balls):
+        if kernels_fit(balls.device):
             spoken, heard = self.source(balls), self.target(balls)
             return fused.matchup_attention(spoken, heard, self.attention, order, rank, MATCHUP_BALLS)
         inverse, window = edges.inverse, edges.window

@@ -1,15 +1,13 @@
 """A step of the game as one GPU kernel, and new games as another; the results are those of `dense`, bit for bit."""
 
-import zlib
-
 import torch
 from torch import Tensor
 
+from lockstep.core import random
 from lockstep.workloads.snakes3v3 import kernels, torus
 from lockstep.workloads.snakes3v3.boards import Boards
 from lockstep.workloads.snakes3v3.chance import START, STEP
 
-_MASK = 0xFFFFFFFF
 _WARPS = 1
 
 
@@ -19,8 +17,7 @@ class FusedStep:
     def __init__(self, boards: Boards, seed: int) -> None:
         rules, device = boards.rules, boards.device
         self._boards = boards
-        labels = [zlib.crc32(purpose.encode()) for purpose in (STEP, START)]
-        self._keys = torch.tensor([seed & _MASK, (seed >> 32) & _MASK, *labels], device=device)
+        self._keys = torch.tensor([*random.key(seed), random.label(STEP), random.label(START)], device=device)
         self._tables = (
             boards.neighbours,
             torus.around(rules, device),

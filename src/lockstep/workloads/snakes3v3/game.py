@@ -1,12 +1,12 @@
 """Snakes of several players on many boards at once. E: boards, R: some of them, P: players."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from lockstep.core.kernels import kernels_fit
 from lockstep.workloads.snakes3v3 import beans, start
 from lockstep.workloads.snakes3v3.boards import Boards
 from lockstep.workloads.snakes3v3.chance import start_words
@@ -30,9 +30,8 @@ class GameStep:
     """(E,) bool: the episode is over."""
 
 
-def _fused(boards: Boards, seed: int) -> "FusedStep | None":
-    """Kernels of our own, where Triton is installed."""
-    if find_spec("triton") is None:
+def _fused(boards: Boards, seed: int, device: torch.device) -> "FusedStep | None":
+    if not kernels_fit(device):
         return None
     from lockstep.workloads.snakes3v3.fused import FusedStep
 
@@ -54,7 +53,7 @@ class SnakesGame(Boards):
         super().__init__(rules, index, device)
         self.seed = seed
         self._sparse = device.type == "cpu" if sparse is None else sparse
-        self._fused = _fused(self, seed) if sparse is None and device.type == "cuda" else None
+        self._fused = _fused(self, seed, device) if sparse is None else None
         self._moves = self._fused or (SparseStep(self, seed) if self._sparse else DenseStep(self, seed))
 
     def reset(self) -> None:

@@ -10,14 +10,11 @@ P: players, H, W, C: rows, columns and cells, B: beans, E: boards, S: bytes of a
 import triton
 import triton.language as tl
 
-from lockstep.core.random import MULTIPLIERS, ROUNDS, WEYL
+from lockstep.core.random_kernels import philox
 from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
 from lockstep.workloads.snakes3v3.torus import NO_ROOM
 
 _MASK = tl.constexpr(0xFFFFFFFF)
-_MULTIPLIER_0, _MULTIPLIER_1 = tl.constexpr(MULTIPLIERS[0]), tl.constexpr(MULTIPLIERS[1])
-_WEYL_0, _WEYL_1 = tl.constexpr(WEYL[0]), tl.constexpr(WEYL[1])
-_ROUNDS = tl.constexpr(ROUNDS)
 _BEAN = tl.constexpr(BEAN_BIT)
 _SHAPES = tl.constexpr(NO_ROOM + 1)
 _START_LENGTH = tl.constexpr(GameRules.start_length)
@@ -27,16 +24,7 @@ _PLAYERS_AT_MOST = tl.constexpr(8)
 @triton.jit
 def _words(index, step, draw, purpose, keys):
     """The four words of `lockstep.core.random.words`."""
-    k0, k1 = tl.load(keys), tl.load(keys + 1)
-    c0, c1, c2, c3 = index & _MASK, step & _MASK, tl.full((), draw, tl.int64), purpose
-    for _ in tl.static_range(_ROUNDS):
-        even, odd = c0 * _MULTIPLIER_0, c2 * _MULTIPLIER_1
-        c0 = ((odd >> 32) & _MASK) ^ c1 ^ k0
-        c1 = odd & _MASK
-        c2 = ((even >> 32) & _MASK) ^ c3 ^ k1
-        c3 = even & _MASK
-        k0, k1 = (k0 + _WEYL_0) & _MASK, (k1 + _WEYL_1) & _MASK
-    return c0, c1, c2, c3
+    return philox(index & _MASK, step & _MASK, tl.full((), draw, tl.int64), purpose, tl.load(keys), tl.load(keys + 1))
 
 
 @triton.jit

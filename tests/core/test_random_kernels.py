@@ -1,0 +1,55 @@
+"""The GPU's kernel draws the words of `random`: held to them by Triton's interpreter, and on a GPU by the GPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lockstep.core import random
+
+SEED = 2**40 + 2**31 + 5
+
+
+def counters(device):
+    """Index, step and draw in shapes that are used, with words beyond 32 bits and negative ones."""
+    index, step = torch.arange(5, device=device) - 2, torch.tensor(2**33 + 7, device=device)
+    draws = torch.arange(300, device=device)
+    updates = torch.arange(3, device=device)[:, None, None] + 2**32 - 1
+    yield index, step, 0
+    yield index[:, None], step, draws
+    yield index[:, None], 3, draws
+    yield index[:, None], updates, draws.view(1, -1)
+    yield index[0], step, 2
+    yield index[:0], step, 1
+    yield index.expand(7, 5).t(), step, torch.arange(7, device=device)
+
+
+def compare(device):
+    """Every word is that of the host, round by round."""
+    for there, here in zip(counters(device), counters(torch.device("cpu")), strict=True):
+        wanted = random.words(SEED, "test", *here)
+        fits, random.kernels_fit = random.kernels_fit, lambda _: True
+        try:
+            found = random.words(SEED, "test", *there)
+        finally:
+            random.kernels_fit = fits
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True)), here
+
+
+def test_the_kernel_draws_the_same_words():
+    pytest.importorskip("triton", reason="the kernel is written in Triton")
+    # Triton decides between compiler and interpreter when it is imported.
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+def test_the_kernel_draws_the_same_words_on_a_gpu():
+    compare(torch.device("cuda"))
+
+
+if __name__ == "__main__":
+    compare(torch.device("cpu"))
