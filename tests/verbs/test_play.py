@@ -129,6 +129,12 @@ def test_what_cannot_be_filmed_is_told_before_it_is_played(at_runs, capsys, monk
     assert "allowed: trained, scripted, random" in complaint(capsys, "demo", "--policy", "nobody")
 
 
+def test_a_workload_with_one_task_has_none_to_choose(at_runs, capsys):
+    assert "--only dog-run: snake has one task" in complaint(
+        capsys, "snake", "--policy", "scripted", "--only", "dog-run"
+    )
+
+
 def test_the_snake_is_painted_where_it_is():
     (first,) = islice(scenes(SMALL, "random", 0), 1)
     # On 6 x 6 a cell has 60 pixels behind a margin of 8; the snake starts on row 3, columns 2 to 4, its head in front.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "lockstep play RUN | FILE [--episodes N] [--seed S] [--fps 10] [--stochastic] [--policy NAME]\n"
-    "                     [--video out.gif | out.mp4] [--max-frames N]\n"
+    "                     [--video out.gif | out.mp4] [--max-frames N] [--only TASK]\n"
     "       lockstep play WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
     "       lockstep play RUN --log game.json   or   lockstep play WORKLOAD --replay game.json\n\n"
     "In a terminal the board moves until Ctrl-C or the last episode; elsewhere the frames are printed. A video shows\n"
@@ -60,6 +60,8 @@ class PlayOptions(ModelOptions):
     """File that a game was written to, to be shown instead of a new one."""
     data: str = ""
     """Where a workload predicts: other data to follow than what the run was validated on."""
+    only: str = ""
+    """Where a run knows several tasks (control): the one to show; none = one after the other."""
     bad_files: Literal["refuse", "skip"] | None = None
     """What to do with a file of that data which cannot be read: end, or leave it out and say so; none = as the run."""
     max_frames: OffOrCount = 0
@@ -95,6 +97,8 @@ def play(words: list[str]) -> int:
     options, fields = command.take(rest, PlayOptions())
     subject = models.find(text, options, fields, options.data, options.bad_files)
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
+    if options.only and "only" not in signature(subject.workload.offer("scenes")).parameters:
+        raise UserError(f"--only {options.only}: {subject.workload.name} has one task")
     if not options.replay:
         subject.check_policy(options.policy)
     write = _film_writer(options.video) if options.video else None
@@ -124,6 +128,7 @@ class _Stage:
         # A workload asks whether anybody will look, where drawing costs something, and for the data it is to follow.
         known = {
             "pictures": bool(self._options.video),
+            "only": self._options.only,
             "data": self._subject.data,
             "bad_files": self._subject.bad_files,
         }

@@ -44,6 +44,15 @@ def test_several_tasks_are_shown_in_turn_with_their_own_actions():
     assert shown[0].text.count("●") == 6
 
 
+def test_one_of_several_tasks_can_be_shown_alone():
+    shown = list(islice(scenes(choice("mt30", length=1), "zero", 1, pictures=False, only="pendulum-swingup"), 4))
+    assert [scene.text.split(", step")[0].splitlines()[0] for scene in shown[::2]] == [
+        "pendulum-swingup, episode 8", "pendulum-swingup, episode 38",
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="nearest are pendulum-swingup"):
+        next(scenes(choice("mt30"), "zero", 1, pictures=False, only="pendulum-swing"))
+
+
 def test_pictures_are_drawn_by_mujoco():
     try:
         first, second = islice(scenes(choice("cartpole-swingup"), "random", 1), 2)

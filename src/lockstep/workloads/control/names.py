@@ -1,6 +1,7 @@
 """The names of the tasks and their sizes. Nothing here needs torch or a simulator."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -143,9 +144,15 @@ def tasks_of(name: str) -> tuple[str, ...]:
     raise UserError(f"task {name[:64]!r}: unknown; {_hint(name)}`lockstep train control --help` tells what there is")
 
 
-def _hint(name: str) -> str:
+def number_of(name: str, tasks: Sequence[str]) -> int:
+    """Which of some tasks is meant."""
+    if name in tasks:
+        return tasks.index(name)
+    raise UserError(f"task {name[:64]!r}: not one that is known here; {_hint(name, tasks)}they are {', '.join(tasks)}")
+
+
+def _hint(name: str, known: Sequence[str] = (*SUITE, *TASK_SETS, *GYMNASIUM, *MT50)) -> str:
     """Up to three names that the user may have meant."""
-    known = [*SUITE, *TASK_SETS, *GYMNASIUM, *MT50]
     spelled = name[:64].lower().replace("_", "-")
     near = [task for task in known if task == spelled or (len(spelled) > 2 and task.startswith(spelled))]
     while len(near) < 3 and (another := nearest(spelled, [task for task in known if task not in near])):

@@ -11,6 +11,7 @@ from torch import Tensor
 from lockstep.parts.film import Scene
 from lockstep.workloads.control.baselines import BASELINES, Act
 from lockstep.workloads.control.env import ControlEnv, TaskChoice, task_facts
+from lockstep.workloads.control.names import number_of
 from lockstep.workloads.control.rendering import open_stage
 
 _HEIGHT, _WIDTH = 240, 320
@@ -19,16 +20,18 @@ _BAR = 21
 """Characters of an action's scale, from -1 to 1."""
 
 
-def scenes(config: TaskChoice, act: Act | str, seed: int, pictures: bool = True) -> Iterator[Scene]:
+def scenes(config: TaskChoice, act: Act | str, seed: int, pictures: bool = True, only: str = "") -> Iterator[Scene]:
     """Yield what there is to see at every step, for ever: the episodes of an evaluation with this seed.
 
-    `act` is what a network does, or the name of one of BASELINES. Without pictures nothing is drawn.
+    `act` is what a network does, or the name of one of BASELINES. Without pictures nothing is drawn. `only`: of one of
+    the tasks; none = of one after the other.
     """
     policy = BASELINES[act] if isinstance(act, str) else act
     facts = task_facts(config)
+    first, apart = (number_of(only, facts.tasks), len(facts.tasks)) if only else (0, 1)
     stage = open_stage(facts) if pictures else None
     try:
-        for number in count():
+        for number in count(first, apart):
             env = ControlEnv(facts, torch.tensor([number]), seed, torch.device("cpu"), stage=stage)
             yield from _episode(env, policy, pictures)
     finally:

@@ -153,11 +153,11 @@ def evaluate_baseline(name: str, config: ControlConfig, world: Any, episodes: in
     return evaluate(name, config, world, episodes, seed)
 
 
-def scenes(config: ControlConfig, act: Any, seed: int, pictures: bool = True) -> Any:
-    """Play one episode after another, yielding what there is to see after every step."""
+def scenes(config: ControlConfig, act: Any, seed: int, pictures: bool = True, only: str = "") -> Any:
+    """Play one episode after another, of all tasks or only one, yielding what there is to see after every step."""
     from lockstep.workloads.control.watch import scenes as watch
 
-    return watch(config, act, seed, pictures)
+    return watch(config, act, seed, pictures, only)
 
 
 def record_episodes(config: ControlConfig, act: Any, episodes: int, seed: int, folder: Any) -> tuple[int, int]:
