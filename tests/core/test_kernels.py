@@ -1,31 +1,63 @@
-"""Kernels are only used where they can be built; what is missing is named."""
+"""Kernels are only used where they can be built, by all ranks or by none; what hinders a machine is named."""
 
 import shutil
 
 import pytest
 import torch
 
-from lockstep.core import kernels
+from lockstep.core import kernels, session
+from lockstep.core.config.run_config import RunConfig
+from lockstep.core.distributed.world import World
+
+GPU = torch.device("cuda")
 
 
-def test_what_is_missing_is_named_one_after_the_other(monkeypatch, tmp_path):
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(shutil, "which", lambda name: "/bin/gcc" if name == "gcc" else None)
-    monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
-    assert "headers" in kernels.lacking()
+@pytest.fixture
+def able(monkeypatch, tmp_path):
+    """A machine that has all it needs."""
     (tmp_path / "Python.h").touch()
-    assert kernels.lacking() is None
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "C compiler" in kernels.lacking()
-    monkeypatch.setenv("CC", "tcc")
-    assert kernels.lacking() is None
-    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: None)
-    assert "triton" in kernels.lacking()
+    for name in ("CC", kernels.SWITCH):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name in ("gcc", "tcc") else None)
+    monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
+    assert kernels.hindrance() is None
+    return monkeypatch
 
 
-@pytest.mark.parametrize("built", [True, False])
-def test_kernels_fit_gpus_where_they_can_be_built(monkeypatch, built):
-    monkeypatch.setattr(kernels, "_CAN_BE_BUILT", built)
-    assert kernels.kernels_fit(torch.device("cuda")) is built
+def test_triton_is_needed(able):
+    able.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    assert "triton" in kernels.hindrance()
+
+
+def test_a_c_compiler_is_needed(able):
+    able.setenv("CC", "tcc")
+    assert kernels.hindrance() is None
+    able.setenv("CC", "ccache gcc")
+    assert kernels.hindrance() == "CC='ccache gcc' is no program"
+    able.delenv("CC")
+    able.setattr(shutil, "which", lambda name: None)
+    assert "C compiler" in kernels.hindrance()
+
+
+def test_headers_are_needed(able, tmp_path):
+    (tmp_path / "Python.h").unlink()
+    assert "headers" in kernels.hindrance()
+
+
+def test_they_can_be_turned_off(able):
+    able.setenv(kernels.SWITCH, "none")
+    assert kernels.SWITCH in kernels.hindrance()
+
+
+def test_they_are_for_gpus():
     assert not kernels.kernels_fit(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_all_ranks_use_them_or_none(monkeypatch, everybody):
+    monkeypatch.setattr(kernels, "_used", not everybody)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
+    session.fix_arithmetic(RunConfig(threads=1), World().with_lanes(8, "fast"))
+    assert kernels.kernels_fit(GPU) is everybody

@@ -21,6 +21,7 @@ def counters(device):
     yield index[:, None], step, draws
     yield index[:, None], 3, draws
     yield index[:, None], updates, draws.view(1, -1)
+    yield index.view(1, -1, 1, 1), updates.view(-1, 1, 1, 1), draws.view(6, 50)
     yield index[0], step, 2
     yield index[:0], step, 1
     yield index.expand(7, 5).t(), step, torch.arange(7, device=device)

@@ -10,18 +10,18 @@ from lockstep.workloads import registry
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "lack", "word"),
+    ("device", "gpus", "hindrance", "word"),
     [
         ("auto", 0, None, "--preset small"),
-        ("cpu", 2, "a C compiler", "--preset small"),
-        ("auto", 2, "a C compiler", "a C compiler is missing"),
+        ("cpu", 2, "no C compiler", "--preset small"),
+        ("auto", 2, "no C compiler", "no C compiler: runs on a GPU are slower"),
         ("cuda", 2, None, ""),
-        ("mps", 0, "the package triton", ""),
+        ("mps", 0, "triton is missing", ""),
     ],
 )
-def test_hints_fit_the_machine(monkeypatch, device, gpus, lack, word):
+def test_hints_fit_the_machine(monkeypatch, device, gpus, hindrance, word):
     monkeypatch.setattr(launch, "visible_gpus", lambda: gpus)
-    monkeypatch.setattr(kernels, "lacking", lambda: lack)
+    monkeypatch.setattr(kernels, "hindrance", lambda: hindrance)
     workload = registry.load("snake")
     told = train.hints(workload, "base", replace(workload.preset("base"), device=device))
     assert len(told) == bool(word)

@@ -15,7 +15,7 @@ _MASK = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
-_KERNEL_AXES, _KERNEL_BLOCK = 3, 256
+_KERNEL_AXES, _KERNEL_BLOCK = 4, 256
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
@@ -33,12 +33,12 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int])
     return c0, c1, c2, c3
 
 
-def label(purpose: str) -> int:
+def label_of(purpose: str) -> int:
     """The word that keeps the draws of one purpose apart from those of all others."""
     return zlib.crc32(purpose.encode())
 
 
-def key(seed: int) -> tuple[int, int]:
+def key_of(seed: int) -> tuple[int, int]:
     """The two words of a seed."""
     return seed & _MASK, (seed >> 32) & _MASK
 
@@ -57,7 +57,7 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
     if kernels_fit(index.device) and len(shape) <= _KERNEL_AXES:
         return _words_by_kernel(seed, purpose, *(part.expand(shape) for part in counter)).unbind(-1)
     c0, c1, c2 = (part & _MASK for part in counter)
-    return philox((c0.expand(shape), c1, c2, word(label(purpose))), key(seed))
+    return philox((c0.expand(shape), c1, c2, word(label_of(purpose))), key_of(seed))
 
 
 def _words_by_kernel(seed: int, purpose: str, *counter: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def _words_by_kernel(seed: int, purpose: str, *counter: Tensor) -> Tensor:
         _, *inner = (*axes, *shape)
         strides = [stride for part in counter for stride in (*axes, *part.stride())]
         random_kernels.fill_words[(-(-count // _KERNEL_BLOCK),)](
-            *counter, out, count, *inner, label(purpose), *key(seed), *strides, BLOCK=_KERNEL_BLOCK
+            *counter, out, count, *inner, label_of(purpose), *key_of(seed), *strides, BLOCK=_KERNEL_BLOCK
         )
     return out
 

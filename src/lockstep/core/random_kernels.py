@@ -1,6 +1,6 @@
 """The generator of `random` as a GPU kernel: one launch, where its rounds one by one are a hundred and more."""
 # Pointers and numbers on the device have no types that a reader of Python would know.
-# ruff: noqa: ANN001, ANN201, ANN202, N803
+# ruff: noqa: ANN001, ANN201, N803
 
 import triton
 import triton.language as tl
@@ -26,26 +26,22 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@triton.jit
-def _at(word, i, j, k, stride_i, stride_j, stride_k, inside):
-    place = i.to(tl.int64) * stride_i + j.to(tl.int64) * stride_j + k.to(tl.int64) * stride_k
-    return tl.load(word + place, mask=inside, other=0) & _MASK
+_STRIDES = [f"{part}{axis}" for part in "xyz" for axis in "ijkl"]
 
 
-_STRIDES = [f"{part}{axis}" for part in "xyz" for axis in "ijk"]
-
-
-@triton.jit(do_not_specialize=["count", "J", "K", "label", "k0", "k1", *_STRIDES])
+@triton.jit(do_not_specialize=["count", "J", "K", "L", "label", "k0", "k1", *_STRIDES])
 def fill_words(
-    index, step, draw, out, count, J, K, label, k0, k1, xi, xj, xk, yi, yj, yk, zi, zj, zk, BLOCK: tl.constexpr
-):
-    """Four words for each of `count` elements of (I, J, K); the counter's parts have a stride for each axis."""
+    index, step, draw, out, count, J, K, L, label, k0, k1,
+    xi, xj, xk, xl, yi, yj, yk, yl, zi, zj, zk, zl, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Four words for each of `count` elements of (I, J, K, L); the counter's parts have a stride for each axis."""
     number = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = number < count
-    i, j, k = number // (J * K), number // K % J, number % K
-    c0 = _at(index, i, j, k, xi, xj, xk, inside)
-    c1 = _at(step, i, j, k, yi, yj, yk, inside)
-    c2 = _at(draw, i, j, k, zi, zj, zk, inside)
+    row = number // L
+    i, j, k, n = row // K // J, row // K % J, row % K, number % L
+    c0 = tl.load(index + i * xi + j * xj + k * xk + n * xl, mask=inside, other=0) & _MASK
+    c1 = tl.load(step + i * yi + j * yj + k * yk + n * yl, mask=inside, other=0) & _MASK
+    c2 = tl.load(draw + i * zi + j * zj + k * zk + n * zl, mask=inside, other=0) & _MASK
     c3 = tl.full((BLOCK,), 0, tl.int64) + label
     w0, w1, w2, w3 = philox(c0, c1, c2, c3, k0.to(tl.int64), k1.to(tl.int64))
     place = out + number.to(tl.int64) * 4

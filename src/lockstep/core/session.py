@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from lockstep.core import kernels
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.environment import job, local_size
@@ -230,6 +231,8 @@ def fix_arithmetic(config: RunConfig, world: World) -> None:
     if is_arm() and world.device.type == "cpu" and config.precision in ("auto", "fp32"):
         # oneDNN prepares every product anew there, which takes longer than a small one; convolutions ask for it again.
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    # A kernel of our own rounds otherwise than the same step by step: all ranks have them, or none.
+    kernels.use(not world.agree(kernels.hindrance() is not None))
     torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic

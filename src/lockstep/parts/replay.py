@@ -71,12 +71,13 @@ class Replay:
         return self._base + row * self.width + choice % self.width
 
     def read(self, name: str, place: Tensor, later: int = 0) -> Tensor:
-        """One column at some places of any shape (P), or so many steps later in the same environments: (P, ...)."""
+        """One column at some places (...), or so many steps later in the same environments: (..., *its own shape)."""
         ring = self.rows * self.width
         if later:
             start = place // ring * ring
             place = start + (place - start + later * self.width) % ring
-        return self._columns[name].flatten(0, 2).index_select(0, place.flatten()).unflatten(0, place.shape)
+        column = self._columns[name]
+        return column.flatten(0, 2).index_select(0, place.flatten()).view(*place.shape, *column.shape[3:])
 
     def state(self, written: int) -> dict[str, Tensor]:
         """The rows that hold something, each tensor with L first, so that lanes can be cut out of it."""

@@ -80,9 +80,8 @@ def hints(workload: Workload, preset: str, config: RunConfig) -> list[str]:
     """What would make this run much faster here."""
     if not _uses_gpus(config):
         return [_HINT] if preset == "base" and "small" in workload.presets else []
-    lack = kernels.lacking() if config.device != "mps" else None
-    told = f"{'hint':12} {lack} is missing: no kernels can be built, and a GPU is slower without them"
-    return [told] if lack else []
+    hindrance = kernels.hindrance() if config.device != "mps" else None
+    return [f"{'hint':12} {hindrance}: runs on a GPU are slower without kernels of our own"] if hindrance else []
 
 
 def _uses_gpus(config: RunConfig) -> bool:

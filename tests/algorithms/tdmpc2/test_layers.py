@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.layers import Ensemble, mlp, run
-from lockstep.parts import normed
+from lockstep.parts import fused_norm
 
 
 def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
@@ -24,7 +24,7 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
     kept = (torch.rand(3, rows, features) > 0.3).float().to(device) / 0.7
     frozen = [tuple(part if part is None else part.detach() for part in layer) for layer in ensemble.stack()]
     found = {}
-    fits, normed.kernels_fit = normed.kernels_fit, lambda _: fuse
+    fits, fused_norm.kernels_fit = fused_norm.kernels_fit, lambda _: fuse
     try:
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             answers = {
@@ -43,7 +43,7 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
             found |= {f"{name}, {leaf}": gradient for leaf, gradient in pairs if gradient is not None}
             found[name] = answer.detach()
     finally:
-        normed.kernels_fit = fits
+        fused_norm.kernels_fit = fits
     return found
 
 

@@ -1,7 +1,9 @@
 """Random numbers in bulk: as core.random has them, by counter, but every word of a draw is used.
 
-On a GPU what an update or a plan draws at once for all lanes (L,) comes from one kernel.
+On a GPU the normal numbers and the dropout of an update, and the normal numbers of a plan, are one kernel each.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +17,9 @@ _BLOCK = 256
 def normals(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int) -> Tensor:
     """Standard normal numbers, `count` for each element of index: (..., count) float32."""
     if _kernel_fits(index, step):
-        return _by_kernel("draw_normals", 4, seed, purpose, index, step, count)
+        from lockstep.algorithms.tdmpc2.chance_kernels import draw_normals
+
+        return _by_kernel(draw_normals, 4, seed, purpose, index, step, count)
     words = _words(seed, purpose, index, step, -(-count // 4))
     first, second = words.unflatten(-1, (-1, 2)).unbind(-1)
     radius = torch.sqrt(-2.0 * torch.log1p(-random.to_unit(first)))
@@ -32,7 +36,9 @@ def kept(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int,
     """Factors of dropout, `count` for each element of index: zero with that chance (to 1 in 65,536), else 1/(1-it)."""
     least, factor = round(dropout * 65536), 1.0 / (1.0 - dropout)
     if _kernel_fits(index, step):
-        return _by_kernel("draw_kept", 8, seed, purpose, index, step, count, least, factor)
+        from lockstep.algorithms.tdmpc2.chance_kernels import draw_kept
+
+        return _by_kernel(draw_kept, 8, seed, purpose, index, step, count, least, factor)
     words = _words(seed, purpose, index, step, -(-count // 8))
     # A chance needs no more than 16 bits: each word serves for two.
     halves = torch.stack((words >> 16, words & 0xFFFF), -1).flatten(-2)[..., :count]
@@ -59,18 +65,15 @@ def _words(seed: int, purpose: str, index: Tensor, step: Tensor | int, blocks: i
 
 
 def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
-    return kernels_fit(index.device) and index.ndim == 1 and isinstance(step, Tensor) and step.ndim == 0
+    together = isinstance(step, Tensor) and step.ndim == 0 and step.device == index.device
+    return kernels_fit(index.device) and together and index.ndim == 1 and index.is_contiguous()
 
 
 def _by_kernel(
-    kernel: str, each: int, seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, *numbers: float
+    kernel: Any, each: int, seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, *numbers: float
 ) -> Tensor:
-    """(L, count) numbers by one kernel; four words give `each` of them."""
-    from lockstep.algorithms.tdmpc2 import chance_kernels
-
+    """(len(index), count) numbers by one kernel; four words give `each` of them."""
     out = torch.empty(len(index), count, device=index.device)
-    grid = len(index), -(-count // (each * _BLOCK))
-    getattr(chance_kernels, kernel)[grid](
-        index, step, out, count, random.label(purpose), *random.key(seed), *numbers, BLOCK=_BLOCK
-    )
+    grid = -(-count // (each * _BLOCK)), len(index)
+    kernel[grid](index, step, out, count, random.label_of(purpose), *random.key_of(seed), *numbers, BLOCK=_BLOCK)
     return out

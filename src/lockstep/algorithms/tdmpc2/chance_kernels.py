@@ -1,6 +1,6 @@
 """The random numbers of `chance` as GPU kernels: words become numbers before they leave the chip.
 
-`count` numbers are drawn for each index; a program is (index, BLOCK times four words).
+`count` numbers are drawn for each index; a program is (BLOCK times four words, index).
 """
 # Pointers and numbers on the device have no types that a reader of Python would know.
 # ruff: noqa: ANN001, ANN201, ANN202, N803
@@ -19,7 +19,7 @@ _SMALL = tl.constexpr(1.0 / 64)
 @triton.jit
 def _words(index, step, block, label, k0, k1, BLOCK: tl.constexpr):
     zero = tl.full((BLOCK,), 0, tl.int64)
-    c0, c1 = zero + (tl.load(index + tl.program_id(0)) & _MASK), zero + (tl.load(step) & _MASK)
+    c0, c1 = zero + (tl.load(index + tl.program_id(1)) & _MASK), zero + (tl.load(step) & _MASK)
     return philox(c0, c1, zero + block, zero + label, k0.to(tl.int64), k1.to(tl.int64))
 
 
@@ -45,9 +45,9 @@ def _store_two_normals(out, place, count, first, second):
 @triton.jit(do_not_specialize=["count", "label", "k0", "k1"])
 def draw_normals(index, step, out, count, label, k0, k1, BLOCK: tl.constexpr):
     """Of every two words the sides of an angle."""
-    block = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     w0, w1, w2, w3 = _words(index, step, block, label, k0, k1, BLOCK)
-    out += tl.program_id(0).to(tl.int64) * count
+    out += tl.program_id(1).to(tl.int64) * count
     _store_two_normals(out, block * 4, count, w0, w1)
     _store_two_normals(out, block * 4 + 2, count, w2, w3)
 
@@ -61,9 +61,9 @@ def _store_two_factors(out, place, count, word, least, factor):
 @triton.jit(do_not_specialize=["count", "label", "k0", "k1", "least", "factor"])
 def draw_kept(index, step, out, count, label, k0, k1, least, factor, BLOCK: tl.constexpr):
     """Of each half of a word the factor where it is `least` or more, else zero: the upper half, then the lower one."""
-    block = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     w0, w1, w2, w3 = _words(index, step, block, label, k0, k1, BLOCK)
-    out += tl.program_id(0).to(tl.int64) * count
+    out += tl.program_id(1).to(tl.int64) * count
     _store_two_factors(out, block * 8, count, w0, least, factor)
     _store_two_factors(out, block * 8 + 2, count, w1, least, factor)
     _store_two_factors(out, block * 8 + 4, count, w2, least, factor)

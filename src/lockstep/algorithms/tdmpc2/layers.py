@@ -8,10 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.parts import normed
+from lockstep.parts import fused_norm
 from lockstep.parts.activation import mish
-
-_NORM_EPS = 1e-5
 
 
 def simplices(features: Tensor, size: int) -> Tensor:
@@ -24,14 +22,14 @@ class NormedLinear(nn.Linear):
 
     def __init__(self, inputs: int, outputs: int, simplex: int = 0) -> None:
         super().__init__(inputs, outputs)
-        self.norm = nn.LayerNorm(outputs, _NORM_EPS)
+        self.norm = nn.LayerNorm(outputs, fused_norm.EPS)
         self._simplex = simplex
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., D) -> (..., D')."""
-        if normed.fits(features, self._simplex):
+        if fused_norm.fits(features, self._simplex):
             signal = F.linear(features, self.weight)
-            return normed.normed(signal, self.bias, self.norm.weight, self.norm.bias, None, self._simplex)
+            return fused_norm.normed(signal, self.bias, self.norm.weight, self.norm.bias, None, self._simplex)
         features = self.norm(super().forward(features))
         return simplices(features, self._simplex) if self._simplex else mish(features)
 
@@ -101,13 +99,13 @@ def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
     """
     signal = features.expand(len(stack[0][0]), -1, -1)
     for weight, bias, scale, shift in stack:
-        if scale is not None and shift is not None and normed.fits(signal):
-            signal, kept = normed.normed(torch.bmm(signal, weight.transpose(1, 2)), bias, scale, shift, kept), None
+        if scale is not None and shift is not None and fused_norm.fits(signal):
+            signal, kept = fused_norm.normed(torch.bmm(signal, weight.transpose(1, 2)), bias, scale, shift, kept), None
             continue
         signal = torch.baddbmm(bias.unsqueeze(1), signal, weight.transpose(1, 2))
         if kept is not None:
             signal, kept = signal * kept, None
         if scale is not None and shift is not None:
-            even = F.layer_norm(signal, signal.shape[-1:], eps=_NORM_EPS)
+            even = F.layer_norm(signal, signal.shape[-1:], eps=fused_norm.EPS)
             signal = mish(even * scale.unsqueeze(1) + shift.unsqueeze(1))
     return signal

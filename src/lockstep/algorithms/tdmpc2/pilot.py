@@ -13,7 +13,7 @@ from lockstep.core.precision import Precision
 from lockstep.parts.staging import Answer, Staging
 
 Change = Callable[[Any], Any]
-"""Compiles or records a function, or leaves it as it is."""
+"""Records a function, or leaves it as it is."""
 
 
 class Pilot:

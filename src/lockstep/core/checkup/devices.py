@@ -10,7 +10,7 @@ import torch
 
 from lockstep.core.checkup.finding import Finding, bad, ok, warn
 from lockstep.core.distributed.nccl import backend_for
-from lockstep.core.kernels import lacking
+from lockstep.core.kernels import hindrance
 
 _OLDEST_TORCH = (2, 10)
 _GIB = 2**30
@@ -48,16 +48,15 @@ def gpus() -> list[Finding]:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         told = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
         found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, backend {backend}"))
-        found.append(compilers(lacking()))
+        found.append(compilers(hindrance()))
     return found
 
 
-def compilers(lack: str | None) -> Finding:
+def compilers(hindrance: str | None) -> Finding:
     """Whether kernels can be built for the GPUs."""
-    if lack is None:
+    if hindrance is None:
         return ok("kernels", "can be built for the GPU(s)")
-    fix = f"install {lack}; until then runs are slower"
-    return warn("kernels", f"cannot be built for the GPU(s): {lack} is missing", fix)
+    return warn("kernels", f"cannot be built: {hindrance}", "mend it; until then runs on a GPU are slower")
 
 
 def _from_driver() -> list[Finding]:

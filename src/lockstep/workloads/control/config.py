@@ -38,7 +38,7 @@ class ControlConfig(TDMPC2Config):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the networks; fp32 has TF32 matrix products on a GPU in sync fast."""
     compile: Annotated[Literal["auto", "none", "default"], Spelling("true", "auto"), Spelling("false", "none")] = "auto"
-    """Whether torch.compile is used: auto = on a GPU with sync fast, none = never, default = always."""
+    """Whether torch.compile is used: auto = on a GPU that kernels can be built for, with sync fast."""
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
 

@@ -17,7 +17,7 @@ class FusedStep:
     def __init__(self, boards: Boards, seed: int) -> None:
         rules, device = boards.rules, boards.device
         self._boards = boards
-        self._keys = torch.tensor([*random.key(seed), random.label(STEP), random.label(START)], device=device)
+        self._keys = torch.tensor([*random.key_of(seed), random.label_of(STEP), random.label_of(START)], device=device)
         self._tables = (
             boards.neighbours,
             torus.around(rules, device),

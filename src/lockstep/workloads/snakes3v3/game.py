@@ -30,8 +30,8 @@ class GameStep:
     """(E,) bool: the episode is over."""
 
 
-def _fused(boards: Boards, seed: int, device: torch.device) -> "FusedStep | None":
-    if not kernels_fit(device):
+def _fused(boards: Boards, seed: int) -> "FusedStep | None":
+    if not kernels_fit(boards.device):
         return None
     from lockstep.workloads.snakes3v3.fused import FusedStep
 
@@ -53,7 +53,7 @@ class SnakesGame(Boards):
         super().__init__(rules, index, device)
         self.seed = seed
         self._sparse = device.type == "cpu" if sparse is None else sparse
-        self._fused = _fused(self, seed, device) if sparse is None else None
+        self._fused = _fused(self, seed) if sparse is None else None
         self._moves = self._fused or (SparseStep(self, seed) if self._sparse else DenseStep(self, seed))
 
     def reset(self) -> None:

@@ -1,7 +1,8 @@
 """A layer's norm and activation as one GPU kernel, forwards and backwards; what is between them stays on the chip.
 
-M: members of an ensemble (axis 0 of the grid), R: rows of each, D: features, WIDE: a power of two from D on, ROWS: how
-many are looked after at once, SIMPLEX: features of a distribution, or 0 for Mish, DROPS: whether some are left out.
+A program looks after some rows of a member of an ensemble. R: rows of each member, D: features, WIDE: a power of two
+from D on, ROWS: how many are looked after at once, SIMPLEX: features of a distribution, or 0 for Mish, DROPS: whether
+some features are left out.
 """
 # Pointers and numbers on the device have no types that a reader of Python would know.
 # ruff: noqa: ANN001, ANN201, ANN202, N803
@@ -9,7 +10,6 @@ many are looked after at once, SIMPLEX: features of a distribution, or 0 for Mis
 import triton
 import triton.language as tl
 
-_EPS = tl.constexpr(1e-5)
 _LARGE = tl.constexpr(20.0)
 """See `activation`."""
 _FAR = tl.constexpr(-1e30)
@@ -21,13 +21,13 @@ def _weights_of(weight, member, column, D: tl.constexpr):
 
 
 @triton.jit
-def _normed(signal, kept, place, inside, bias, D: tl.constexpr, DROPS: tl.constexpr):
+def _normed(signal, kept, place, inside, bias, D: tl.constexpr, EPS: tl.constexpr, DROPS: tl.constexpr):
     """The features of some rows with mean 0 and deviation 1, and one over what the deviation was."""
     value = tl.load(signal + place, mask=inside, other=0.0).to(tl.float32) + bias
     if DROPS:
         value = value * tl.load(kept + place, mask=inside, other=0.0)
     away = tl.where(inside, value - (tl.sum(tl.where(inside, value, 0.0), 1) / D)[:, None], 0.0)
-    rate = 1.0 / tl.sqrt(tl.sum(away * away, 1) / D + _EPS)
+    rate = 1.0 / tl.sqrt(tl.sum(away * away, 1) / D + EPS)
     return away * rate[:, None], rate[:, None]
 
 
@@ -52,14 +52,15 @@ def _simplices(value, inside, ROWS: tl.constexpr, WIDE: tl.constexpr, SIMPLEX: t
 @triton.jit(do_not_specialize=["R"])
 def forward(
     signal, bias, scale, shift, kept, out,
-    R, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, SIMPLEX: tl.constexpr, DROPS: tl.constexpr,
+    R, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EPS: tl.constexpr, SIMPLEX: tl.constexpr,
+    DROPS: tl.constexpr,
 ):  # fmt: skip
-    """A program is (member, some rows)."""
-    member, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    """A program is (some rows, member)."""
+    member, column = tl.program_id(1).to(tl.int64), tl.arange(0, WIDE)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     place = (member * R + row)[:, None] * D + column[None, :]
     inside = (row < R)[:, None] & (column < D)[None, :]
-    normed, _ = _normed(signal, kept, place, inside, _weights_of(bias, member, column, D), D, DROPS)
+    normed, _ = _normed(signal, kept, place, inside, _weights_of(bias, member, column, D), D, EPS, DROPS)
     value = normed * _weights_of(scale, member, column, D) + _weights_of(shift, member, column, D)
     if SIMPLEX:
         result = tl.reshape(_simplices(value, inside, ROWS, WIDE, SIMPLEX), (ROWS, WIDE))
@@ -72,23 +73,23 @@ def forward(
 @triton.jit(do_not_specialize=["R", "TILES"])
 def backward(
     gradient, signal, bias, scale, shift, kept, to_signal, to_weights,
-    R, TILES, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, SIMPLEX: tl.constexpr, DROPS: tl.constexpr,
-    WEIGHTS: tl.constexpr,
+    R, TILES, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EPS: tl.constexpr, SIMPLEX: tl.constexpr,
+    DROPS: tl.constexpr, WEIGHTS: tl.constexpr,
 ):  # fmt: skip
-    """A program is (member, TILES times some rows).
+    """A program is (TILES times some rows, member).
 
     WEIGHTS: it leaves its part of the gradients of bias, scale and shift.
     """
-    member, column = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
+    member, column = tl.program_id(1).to(tl.int64), tl.arange(0, WIDE)
     b, s = _weights_of(bias, member, column, D), _weights_of(scale, member, column, D)
     h = _weights_of(shift, member, column, D)
     bias_sum = tl.zeros((WIDE,), tl.float32)
     scale_sum, shift_sum = bias_sum, bias_sum
     for tile in range(TILES):
-        row = (tl.program_id(1) * TILES + tile) * ROWS + tl.arange(0, ROWS)
+        row = (tl.program_id(0) * TILES + tile) * ROWS + tl.arange(0, ROWS)
         place = (member * R + row)[:, None] * D + column[None, :]
         inside = (row < R)[:, None] & (column < D)[None, :]
-        normed, rate = _normed(signal, kept, place, inside, b, D, DROPS)
+        normed, rate = _normed(signal, kept, place, inside, b, D, EPS, DROPS)
         value = normed * s + h
         g = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
         if SIMPLEX:
@@ -109,7 +110,7 @@ def backward(
             scale_sum += tl.sum(g * normed, 0)
             shift_sum += tl.sum(g, 0)
     if WEIGHTS:
-        part = to_weights + (member * tl.num_programs(1) + tl.program_id(1)) * D + column
+        part = to_weights + (member * tl.num_programs(0) + tl.program_id(0)) * D + column
         apart = tl.num_programs(0) * tl.num_programs(1) * D
         tl.store(part, bias_sum, mask=column < D)
         tl.store(part + apart, scale_sum, mask=column < D)

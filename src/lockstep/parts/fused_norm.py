@@ -10,6 +10,8 @@ from torch import Tensor
 
 from lockstep.core.kernels import kernels_fit
 
+EPS = 1e-5
+"""What keeps the norm of features that are all the same from dividing by zero."""
 _TILE = 2048
 """Features that a program holds at once."""
 _PARTS = 128
@@ -33,13 +35,13 @@ def normed(
 
 @torch.library.custom_op("lockstep::normed", mutates_args=())
 def _forward(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None, simplex: int) -> Tensor:
-    from lockstep.parts import normed_kernels
+    from lockstep.parts import fused_norm_kernels
 
     out = torch.empty(signal.shape, dtype=torch.float32, device=signal.device)
     rows, sizes = _sizes(signal, scale, kept, simplex)
     if out.numel():
-        grid = scale.numel() // scale.shape[-1], -(-rows // sizes["ROWS"])
-        normed_kernels.forward[grid](*_dense(signal, bias, scale, shift, kept), out, rows, **sizes)
+        grid = -(-rows // sizes["ROWS"]), scale.numel() // scale.shape[-1]
+        fused_norm_kernels.forward[grid](*_dense(signal, bias, scale, shift, kept), out, rows, **sizes)
     return out
 
 
@@ -49,7 +51,7 @@ def _backward(
     weights: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of the signal, and, where wanted, of bias, scale and shift: (3, ...) as these are."""
-    from lockstep.parts import normed_kernels
+    from lockstep.parts import fused_norm_kernels
 
     rows, sizes = _sizes(signal, scale, kept, simplex)
     members, features = scale.numel() // scale.shape[-1], scale.shape[-1]
@@ -59,7 +61,7 @@ def _backward(
     to_signal = torch.empty(signal.shape, dtype=signal.dtype, device=signal.device)
     parts = torch.empty(3, members, programs, features, device=signal.device)
     if to_signal.numel():
-        normed_kernels.backward[(members, programs)](
+        fused_norm_kernels.backward[(programs, members)](
             gradient.contiguous(), *_dense(signal, bias, scale, shift, kept), to_signal, parts, rows, each, **sizes,
             WEIGHTS=weights,
         )  # fmt: skip
@@ -74,9 +76,9 @@ def _dense(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Ten
 def _sizes(signal: Tensor, scale: Tensor, kept: Tensor | None, simplex: int) -> tuple[int, dict[str, Any]]:
     """Rows of each member, and what the kernels are compiled for."""
     features = scale.shape[-1]
-    wide = max(1 << (features - 1).bit_length(), simplex)
+    wide = 1 << (features - 1).bit_length()
     rows = max(_TILE // wide, 1)
-    constants = {"D": features, "WIDE": wide, "ROWS": rows, "SIMPLEX": simplex, "DROPS": kept is not None}
+    constants = {"D": features, "WIDE": wide, "ROWS": rows, "EPS": EPS, "SIMPLEX": simplex, "DROPS": kept is not None}
     return signal.numel() // scale.numel(), constants | {"num_warps": 4 if wide <= _TILE else 8}
 
 
