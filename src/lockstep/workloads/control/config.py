@@ -38,7 +38,7 @@ class ControlConfig(TDMPC2Config):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the networks; fp32 has TF32 matrix products on a GPU in sync fast."""
     compile: Annotated[Literal["auto", "none", "default"], Spelling("true", "auto"), Spelling("false", "none")] = "auto"
-    """Whether torch.compile is used: auto = on a GPU that kernels can be built for, with sync fast."""
+    """Use torch.compile: auto = on a GPU with sync fast where kernels can be built, none = never, default = always."""
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
 
