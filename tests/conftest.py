@@ -1,8 +1,10 @@
-"""What all tests share: one thread, a cache that is theirs, and ranks that are started once."""
+"""What all tests share: one thread, a cache that is theirs, ranks that are started once, and GPU builds without one."""
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -25,3 +27,56 @@ def ranks(cache: None) -> Iterator[RankPool]:
     """Four live ranks on gloo: `ranks.run(function, *args, ranks=2)` runs a test file's function on the first two."""
     with RankPool(4) as pool:
         yield pool
+
+
+@pytest.fixture
+def build_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike) -> Callable[..., list[str]]:
+    """`build_kernels(module, *names)`: where these kernels would be started they are built for an H100 or H200.
+
+    That needs no GPU. Returns the names of those that were; their outputs stay as they were.
+    """
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    built: list[str] = []
+
+    def begin(module: ModuleType, *names: str) -> list[str]:
+        for name in names:
+            monkeypatch.setattr(module, name, _Build(getattr(module, name), built))
+        return built
+
+    return begin
+
+
+class _Build:
+    """Stands in for a kernel."""
+
+    def __init__(self, kernel: Any, built: list[str]) -> None:
+        self._kernel, self._built = kernel, built
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        assert all(0 < size <= limit for size, limit in zip(grid, (2**31 - 1, 65535, 65535), strict=False)), grid
+        return self._build
+
+    def _build(self, *arguments: Any, **options: Any) -> None:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        parameters = self._kernel.params
+        values = dict(zip((parameter.name for parameter in parameters), arguments, strict=False)) | options
+        constants = {p.name: values[p.name] for p in parameters if p.is_constexpr}
+        signature = {p.name: "constexpr" if p.is_constexpr else _type(values[p.name]) for p in parameters}
+        chosen = {name: value for name, value in options.items() if name not in signature}
+        source = ASTSource(self._kernel, signature, constants)
+        assert triton.compile(source, target=GPUTarget("cuda", 90, 32), options=chosen).asm["cubin"]
+        self._built.append(self._kernel.__name__)
+
+
+def _type(value: Any) -> str:
+    """As Triton spells it."""
+    if isinstance(value, torch.Tensor):
+        letter = "fp" if value.is_floating_point() else "i" if value.dtype.is_signed else "u"
+        return "*bf16" if value.dtype == torch.bfloat16 else f"*{letter}{8 * value.element_size()}"
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"

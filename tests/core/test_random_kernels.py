@@ -47,6 +47,15 @@ def test_the_kernel_draws_the_same_words():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_the_kernel_can_be_built_for_a_gpu(build_kernels, monkeypatch):
+    from lockstep.core import random_kernels
+
+    built = build_kernels(random_kernels, "fill_words")
+    monkeypatch.setattr(random, "kernels_fit", lambda device: True)
+    random.words(SEED, "test", torch.arange(5)[:, None], 3, torch.arange(300))
+    assert built == ["fill_words"]
+
+
 @pytest.mark.gpu
 def test_the_kernel_draws_the_same_words_on_a_gpu():
     compare(torch.device("cuda"))

@@ -86,6 +86,26 @@ def test_kernels_are_norm_and_activation():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.parametrize(
+    ("shape", "choices"),
+    [
+        # More tiles than a grid's second axis can have.
+        ((66_000, 1100), {}),
+        ((3, 5, 512), {"members": 3, "drops": True}),
+        ((5, 384), {"simplex": 8}),
+        ((5, 4096), {"dtype": torch.bfloat16}),
+    ],
+)
+def test_the_kernels_can_be_built_for_a_gpu(build_kernels, shape, choices):
+    from lockstep.parts import fused_norm_kernels
+
+    built = build_kernels(fused_norm_kernels, "forward", "backward")
+    simplex = choices.pop("simplex", 0)
+    tensors, kept = inputs(torch.device("cpu"), shape, **choices)
+    fused_norm.normed(*tensors, kept, simplex).sum().backward()
+    assert built == ["forward", "backward"]
+
+
 @pytest.mark.gpu
 def test_kernels_are_norm_and_activation_on_a_gpu():
     device = torch.device("cuda")

@@ -78,6 +78,16 @@ def test_the_kernels_draw_the_same_numbers():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_the_kernels_can_be_built_for_a_gpu(build_kernels, monkeypatch):
+    from lockstep.algorithms.tdmpc2 import chance_kernels
+
+    built = build_kernels(chance_kernels, "draw_normals", "draw_kept")
+    monkeypatch.setattr(chance, "kernels_fit", lambda device: True)
+    chance.normals(2**40 + 5, "test", torch.arange(3), torch.tensor(7), 1001)
+    chance.kept(2**40 + 5, "test", torch.arange(3), torch.tensor(7), 1001, 0.01)
+    assert built == ["draw_normals", "draw_kept"]
+
+
 @pytest.mark.gpu
 def test_the_kernels_draw_the_same_numbers_on_a_gpu():
     compare(torch.device("cuda"), 1_000_003)

@@ -87,6 +87,15 @@ def test_kernels_compute_the_operators():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
+    from lockstep.workloads.cricket import kernels
+
+    names = [f"{what}_{way}" for what in ("gap", "node", "matchup") for way in ("forward", "backward")]
+    built = build_kernels(kernels, *names)
+    results(torch.device("cpu"), 2, 37, 16, 2, fuse=True)
+    assert sorted(set(built)) == sorted(names)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("length", [24, 72, 143])
 def test_kernels_compute_the_operators_on_a_gpu(length):

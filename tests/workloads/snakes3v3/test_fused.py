@@ -70,6 +70,16 @@ def test_kernels_play_the_same_game_step_by_step():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
+    from lockstep.workloads.snakes3v3 import kernels
+
+    built = build_kernels(kernels, "step_kernel", "restart_kernel")
+    game = Fused(CROWDED, torch.arange(2), torch.device("cpu"))
+    game.moves.restart(torch.ones(2, dtype=torch.bool))
+    game.step(torch.zeros(2, CROWDED.players, dtype=torch.int64))
+    assert built == ["restart_kernel", "step_kernel"]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("rules", [ROOMY, CROWDED], ids=["roomy", "crowded"])
 def test_kernels_play_the_same_game_on_a_gpu(rules):
