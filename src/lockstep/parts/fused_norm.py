@@ -62,9 +62,8 @@ def _backward(
     parts = torch.empty(3, members, programs, features, device=signal.device)
     if to_signal.numel():
         fused_norm_kernels.backward[(programs, members)](
-            gradient.contiguous(), *_dense(signal, bias, scale, shift, kept), to_signal, parts, rows, each, **sizes,
-            WEIGHTS=weights,
-        )  # fmt: skip
+            gradient.contiguous(), *_dense(signal, bias, scale, shift, kept), to_signal, parts, rows, each, **sizes
+        )
     return to_signal, parts.sum(2).view(3, *scale.shape) if weights else parts.new_empty(0)
 
 

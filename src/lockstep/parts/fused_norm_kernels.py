@@ -74,12 +74,9 @@ def forward(
 def backward(
     gradient, signal, bias, scale, shift, kept, to_signal, to_weights,
     R, TILES, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, EPS: tl.constexpr, SIMPLEX: tl.constexpr,
-    DROPS: tl.constexpr, WEIGHTS: tl.constexpr,
+    DROPS: tl.constexpr,
 ):  # fmt: skip
-    """A program is (TILES times some rows, member).
-
-    WEIGHTS: it leaves its part of the gradients of bias, scale and shift.
-    """
+    """A program is (TILES times some rows, member); it leaves its part of the gradients of bias, scale and shift."""
     member, column = tl.program_id(1).to(tl.int64), tl.arange(0, WIDE)
     b, s = _weights_of(bias, member, column, D), _weights_of(scale, member, column, D)
     h = _weights_of(shift, member, column, D)
@@ -105,13 +102,11 @@ def backward(
         if DROPS:
             found = found * tl.load(kept + place, mask=inside, other=0.0)
         tl.store(to_signal + place, found, mask=inside)
-        if WEIGHTS:
-            bias_sum += tl.sum(found, 0)
-            scale_sum += tl.sum(g * normed, 0)
-            shift_sum += tl.sum(g, 0)
-    if WEIGHTS:
-        part = to_weights + (member * tl.num_programs(0) + tl.program_id(0)) * D + column
-        apart = tl.num_programs(0) * tl.num_programs(1) * D
-        tl.store(part, bias_sum, mask=column < D)
-        tl.store(part + apart, scale_sum, mask=column < D)
-        tl.store(part + 2 * apart, shift_sum, mask=column < D)
+        bias_sum += tl.sum(found, 0)
+        scale_sum += tl.sum(g * normed, 0)
+        shift_sum += tl.sum(g, 0)
+    part = to_weights + (member * tl.num_programs(0) + tl.program_id(0)) * D + column
+    apart = tl.num_programs(0) * tl.num_programs(1) * D
+    tl.store(part, bias_sum, mask=column < D)
+    tl.store(part + apart, scale_sum, mask=column < D)
+    tl.store(part + 2 * apart, shift_sum, mask=column < D)
