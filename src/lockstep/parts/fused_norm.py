@@ -1,6 +1,6 @@
 """A linear layer's bias, dropout, layer norm and activation in one GPU kernel. D: features, N: members of an ensemble.
 
-A compiler would find the same kernel, but needs half a minute for the networks of a world model; here it is known.
+A compiler would look for the same kernel anew in every layer, and one waits for that; here it is known.
 """
 
 from typing import Any
