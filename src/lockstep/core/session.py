@@ -169,8 +169,8 @@ def _conduct(
     loop_notes: dict[str, float] = {}
     resumed = session.resume(loop_notes)
     session.write_config()
-    project = config.wandb_project if config.wandb else None
-    log = MetricsLog(run.path, learner.steps if resumed else None, wandb_project=project) if world.leads else None
+    wandb = config.about_to_wandb() if config.wandb else None
+    log = MetricsLog(run.path, learner.steps if resumed else None, wandb=wandb) if world.leads else None
     if narrator is not None and log is not None:
         display = Narrated(display, narrator, log.rows())
     journal = Journal(run.path, world, log, telemetry)

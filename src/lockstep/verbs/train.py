@@ -29,7 +29,7 @@ RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N |
 # What does not change the experiment may differ when the same run goes on.
 _FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 _FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
-_FREE_TO_CHANGE |= {"nonfinite_limit"}
+_FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
 _HINT = f"{'hint':12} preset base is made for a GPU, an update can take minutes here; --preset small is made for a CPU"
 
 

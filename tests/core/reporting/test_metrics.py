@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
 from lockstep.core.reporting import loggers, metrics
 from lockstep.core.reporting.loggers import Background, TensorBoard, WeightsAndBiases
@@ -232,9 +233,11 @@ def test_a_resumed_run_is_the_same_wandb_run(tmp_path, monkeypatch):
     stub.init = lambda **options: started.append(options) or run
     monkeypatch.setitem(sys.modules, "wandb", stub)
     for step in (1, 2):
-        logger = WeightsAndBiases(tmp_path, "lockstep")
+        logger = WeightsAndBiases(tmp_path, **RunConfig(wandb_project="mine", wandb_entity="us").about_to_wandb())
         logger.write(step, 5.0, {"a": 1.0})
         logger.close()
     assert started[0] == started[1]
-    assert (started[0]["project"], started[0]["resume"], len(started[0]["id"])) == ("lockstep", "allow", 16)
+    assert (started[0]["project"], started[0]["resume"], len(started[0]["id"])) == ("mine", "allow", 16)
+    assert (started[0]["entity"], started[0]["config"]["seed"]) == ("us", RunConfig().seed)
+    assert RunConfig().about_to_wandb()["entity"] is None
     assert logged == [(1, {"a": 1.0, "time": 5.0}), (2, {"a": 1.0, "time": 5.0})]

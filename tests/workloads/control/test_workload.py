@@ -39,6 +39,7 @@ def test_the_guides_keys_are_taken():
         "eval_freq=100000",
         "enable_wandb=true",
         "wandb_project=mine",
+        "wandb_entity=us",
         "seed=1",
         "mpc=true",
         "num_samples=512",
@@ -46,7 +47,7 @@ def test_the_guides_keys_are_taken():
     ]
     config = resolve(base(), overrides=words).config
     assert (config.task, config.steps, config.sync_freq, config.eval_every) == ("dog-run", 20_000_000, 2, 100_000)
-    assert config.wandb and config.wandb_project == "mine" and config.compile == "none"
+    assert config.wandb and (config.wandb_project, config.wandb_entity) == ("mine", "us") and config.compile == "none"
 
 
 def test_walker_walk_at_size_5_has_the_official_number_of_parameters():

@@ -85,6 +85,8 @@ class RunConfig:
     """Also log to Weights & Biases."""
     wandb_project: str = "lockstep"
     """Project to log to with --wandb."""
+    wandb_entity: str = ""
+    """Team or user whose project it is; none = the one that W&B takes for you."""
 
     per_rank_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that weak scaling multiplies by the number of ranks."""
@@ -114,6 +116,11 @@ class RunConfig:
         for name in filter(lambda name: getattr(self, name), self.path_fields):
             object.__setattr__(self, name, absolute(getattr(self, name)))
         self.validate()
+
+    def about_to_wandb(self) -> dict[str, Any]:
+        """What Weights & Biases is told of a run: whose it is, and all that was set."""
+        settings = {name: getattr(self, name) for name in settings_of(type(self))}
+        return {"project": self.wandb_project, "entity": self.wandb_entity or None, "config": settings}
 
     def validate(self) -> None:
         """Raise UserError where fields do not go together; subclasses add their rules and call super()."""

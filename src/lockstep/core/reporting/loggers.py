@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from lockstep.core import failpoints
 from lockstep.core.storage.disk import write_atomically
@@ -97,15 +97,15 @@ class TensorBoard:
 class WeightsAndBiases:
     """One W&B run for one run directory, however often it is resumed."""
 
-    def __init__(self, directory: Path, project: str) -> None:
+    def __init__(self, directory: Path, **about: Any) -> None:
+        """`about`: what W&B is told of the run, as its project."""
         import wandb
 
         remembered = directory / "wandb_id"
         if not remembered.exists():
             write_atomically(remembered, secrets.token_hex(8).encode())
-        self._run = wandb.init(
-            project=project, name=directory.name, id=remembered.read_text(), dir=str(directory), resume="allow"
-        )
+        same = {"id": remembered.read_text(), "resume": "allow", "allow_val_change": True}
+        self._run = wandb.init(name=directory.name, dir=str(directory), **same, **about)
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Take one log point; W&B itself passes over steps that it already has."""

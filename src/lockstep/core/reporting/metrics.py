@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -83,16 +83,19 @@ def reduce(parts: list[Stats], world: "World") -> Stats:
 class MetricsLog:
     """Writes log points to metrics.jsonl, TensorBoard and W&B. Rank 0 only; no trouble in here stops the training."""
 
-    def __init__(self, directory: Path, resume_step: int | None, *, wandb_project: str | None = None) -> None:
-        """Go on after resume_step, or start anew where it is None: what was logged later is cut off."""
+    def __init__(self, directory: Path, resume_step: int | None, *, wandb: Mapping[str, Any] | None = None) -> None:
+        """Go on after resume_step, or start anew where it is None: what was logged later is cut off.
+
+        `wandb`: what W&B is told of the run; None where it is not to know.
+        """
         self._path = Path(directory) / METRICS
         self._resume_step = resume_step
         self._end: int | None = None
         self._complained = False
         self._append(b"")
         self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
-        if wandb_project:
-            self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), wandb_project)))
+        if wandb is not None:
+            self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), **wandb)))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """One log point; numbers that are not finite are written as null."""
