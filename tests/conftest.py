@@ -1,7 +1,9 @@
-"""What all tests share: one thread, a cache that is theirs, ranks that are started once, and GPU builds without one."""
+"""What all tests share: one thread, a cache that is theirs, ranks that are started once, and kernels without a GPU."""
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,20 @@ def ranks(cache: None) -> Iterator[RankPool]:
     """Four live ranks on gloo: `ranks.run(function, *args, ranks=2)` runs a test file's function on the first two."""
     with RankPool(4) as pool:
         yield pool
+
+
+@pytest.fixture
+def interpret() -> Callable[[str], None]:
+    """`interpret(__file__)` runs a test file by itself, with kernels that Triton's interpreter runs on the CPU."""
+    pytest.importorskip("triton", reason="the kernels are written in Triton")
+
+    def run(file: str) -> None:
+        # Triton decides between compiler and interpreter when it is imported.
+        environment = os.environ | {"TRITON_INTERPRET": "1"}
+        done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run
 
 
 @pytest.fixture

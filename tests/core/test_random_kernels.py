@@ -1,9 +1,5 @@
 """The GPU's kernel draws the words of `random`: held to them by Triton's interpreter, and on a GPU by the GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -39,12 +35,8 @@ def compare(device):
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True)), here
 
 
-def test_the_kernel_draws_the_same_words():
-    pytest.importorskip("triton", reason="the kernel is written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_the_kernel_draws_the_same_words(interpret):
+    interpret(__file__)
 
 
 def test_the_kernel_can_be_built_for_a_gpu(build_kernels, monkeypatch):

@@ -1,9 +1,5 @@
 """The kernels are a norm and an activation: held to PyTorch's by Triton's interpreter, and on a GPU by the GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -78,12 +74,8 @@ def check_operators(device):
         torch.library.opcheck(fused_norm._backward, (gradient, *plain, kept, 0, weights))
 
 
-def test_kernels_are_norm_and_activation():
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_are_norm_and_activation(interpret):
+    interpret(__file__)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,6 @@
 The GPU's kernels are held to the plain draws by Triton's interpreter, and on a GPU by the GPU.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -70,12 +66,8 @@ def compare(device, count):
     assert torch.equal(found_kept, kept) and 0 < int((kept == 0).sum()) < count
 
 
-def test_the_kernels_draw_the_same_numbers():
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_the_kernels_draw_the_same_numbers(interpret):
+    interpret(__file__)
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels, monkeypatch):

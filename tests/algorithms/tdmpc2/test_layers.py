@@ -1,9 +1,5 @@
 """On a GPU the layers are kernels: held to the plain layers by Triton's interpreter, and on a GPU by the GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -58,12 +54,8 @@ def compare(device, tolerance=3e-5, **sizes):
         assert float((ours[name] - wanted).abs().max()) < tolerance * largest, name
 
 
-def test_kernels_compute_the_layers():
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_compute_the_layers(interpret):
+    interpret(__file__)
 
 
 @pytest.mark.gpu

@@ -1,9 +1,5 @@
 """The GPU's kernels are the operators: held to them by Triton's interpreter, and on a GPU by the GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -79,12 +75,8 @@ def compare(device, *sizes):
         assert float((ours[name] - wanted).abs().max()) < 3e-5 * largest, name
 
 
-def test_kernels_compute_the_operators():
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_compute_the_operators(interpret):
+    interpret(__file__)
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels):

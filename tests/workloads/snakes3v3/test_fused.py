@@ -1,9 +1,5 @@
 """The GPU's kernels play the same game: held to the other steps by Triton's interpreter, and on a GPU by the GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -62,12 +58,8 @@ def play(rules, boards, steps, device):
     return deaths, ends
 
 
-def test_kernels_play_the_same_game_step_by_step():
-    pytest.importorskip("triton", reason="the kernels are written in Triton")
-    # Triton decides between compiler and interpreter when it is imported.
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_kernels_play_the_same_game_step_by_step(interpret):
+    interpret(__file__)
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
