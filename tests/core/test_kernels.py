@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from lockstep.core import kernels, session
+from lockstep.core import kernels, random, session
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
 
@@ -61,3 +61,34 @@ def test_all_ranks_use_them_or_none(monkeypatch, everybody):
     monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
     session.fix_arithmetic(RunConfig(threads=1), World().with_lanes(8, "fast"))
     assert kernels.kernels_fit(GPU) is everybody
+
+
+@pytest.mark.parametrize("trouble", [None, "PTXASError: too old"])
+def test_a_run_on_a_gpu_tries_one_first(monkeypatch, caplog, trouble):
+    monkeypatch.setattr(kernels, "_used", trouble is not None)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(random, "kernel_trouble", lambda device: trouble)
+    session.fix_arithmetic(RunConfig(threads=1), World(device=GPU).with_lanes(8, "fast"))
+    assert kernels.kernels_fit(GPU) is (trouble is None)
+    assert ("PTXASError: too old" in caplog.text) is (trouble is not None)
+
+
+def right_words(seed, purpose, *counter):
+    return torch.stack(random.words(seed, purpose, *counter), -1)
+
+
+def no_words(*_):
+    raise RuntimeError("Triton Error [CUDA]: invalid argument\nand more")
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        (right_words, None),
+        (lambda *counter: right_words(*counter) + 1, "it draws other numbers than the host"),
+        (no_words, "RuntimeError: Triton Error [CUDA]: invalid argument"),
+    ],
+)
+def test_trouble_is_told_in_a_line(monkeypatch, drawn, told):
+    monkeypatch.setattr(random, "_words_by_kernel", drawn)
+    assert random.kernel_trouble(torch.device("cpu")) == told

@@ -33,6 +33,7 @@ def compare(device):
         finally:
             random.kernels_fit = fits
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True)), here
+    assert random.kernel_trouble(device) is None
 
 
 def test_the_kernel_draws_the_same_words(interpret):

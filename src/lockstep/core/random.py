@@ -76,6 +76,17 @@ def _words_by_kernel(seed: int, purpose: str, *counter: Tensor) -> Tensor:
     return out
 
 
+def kernel_trouble(device: torch.device) -> str | None:
+    """What goes wrong when the kernel is started on this device, in a line; None where it draws what the host draws."""
+    counter = torch.broadcast_tensors(torch.arange(4)[:, None], torch.tensor(2**31), torch.arange(3))
+    wanted = torch.stack(words(2**40 + 1, "trial", *counter), -1)
+    try:
+        found = _words_by_kernel(2**40 + 1, "trial", *(part.to(device) for part in counter)).cpu()
+    except Exception as error:  # of Triton, of the C compiler that it calls, of the driver: all mean the same here
+        return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    return None if torch.equal(found, wanted) else "it draws other numbers than the host"
+
+
 def to_unit(word: Tensor) -> Tensor:
     """A 32-bit word as a float32 in [0, 1): its upper 24 bits, so that every value is exact and 1.0 cannot occur."""
     return (word >> 8).to(torch.float32) * (1.0 / (1 << 24))

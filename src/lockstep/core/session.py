@@ -1,6 +1,7 @@
 """A session: one world working on one run, from opening its directory to its final weights."""
 
 import contextlib
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from lockstep.core import kernels
+from lockstep.core import kernels, random
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.environment import job, local_size
@@ -27,6 +28,7 @@ from lockstep.core.storage.run_directory import RunDirectory, State
 from lockstep.core.storage.scribe import Order, Scribe
 
 Build = Callable[[RunConfig, World], Learner]
+_log = logging.getLogger(__name__)
 
 
 class Session:
@@ -224,6 +226,15 @@ def _by_leader(world: World, act: Callable[[], None]) -> None:
         raise error_of(*problem)
 
 
+def _settle_kernels(world: World) -> None:
+    """Use kernels of our own where all ranks can: they round otherwise than the same step by step. By every rank."""
+    hindrance = kernels.hindrance()
+    trouble = random.kernel_trouble(world.device) if world.device.type == "cuda" and hindrance is None else None
+    if trouble is not None:
+        _log.warning("rank %d: a kernel on trial failed (%s); this run is slower without them", world.rank, trouble)
+    kernels.use(not world.agree(hindrance is not None or trouble is not None))
+
+
 def fix_arithmetic(config: RunConfig, world: World) -> None:
     """Settle what moves bits: threads in every mode; in exact also which kernels may be used."""
     threads = config.threads or (1 if world.sync == "exact" else threads_per_rank(local_size()))
@@ -231,8 +242,7 @@ def fix_arithmetic(config: RunConfig, world: World) -> None:
     if is_arm() and world.device.type == "cpu" and config.precision in ("auto", "fp32"):
         # oneDNN prepares every product anew there, which takes longer than a small one; convolutions ask for it again.
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    # A kernel of our own rounds otherwise than the same step by step: all ranks have them, or none.
-    kernels.use(not world.agree(kernels.hindrance() is not None))
+    _settle_kernels(world)
     torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic

@@ -11,6 +11,7 @@ import torch
 from lockstep.core.checkup.finding import Finding, bad, ok, warn
 from lockstep.core.distributed.nccl import backend_for
 from lockstep.core.kernels import hindrance
+from lockstep.core.random import kernel_trouble
 
 _OLDEST_TORCH = (2, 10)
 _GIB = 2**30
@@ -48,15 +49,15 @@ def gpus() -> list[Finding]:
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         told = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
         found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, backend {backend}"))
-        found.append(compilers(hindrance()))
+        found.append(compilers(hindrance() or kernel_trouble(torch.device("cuda"))))
     return found
 
 
-def compilers(hindrance: str | None) -> Finding:
-    """Whether kernels can be built for the GPUs."""
-    if hindrance is None:
-        return ok("kernels", "can be built for the GPU(s)")
-    return warn("kernels", f"cannot be built: {hindrance}", "mend it; until then runs on a GPU are slower")
+def compilers(trouble: str | None) -> Finding:
+    """Whether kernels of our own work on the GPUs."""
+    if trouble is None:
+        return ok("kernels", "one was built, and draws what the host draws")
+    return warn("kernels", f"cannot be used: {trouble}", "mend it; until then runs on a GPU are slower")
 
 
 def _from_driver() -> list[Finding]:
