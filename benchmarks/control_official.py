@@ -7,7 +7,7 @@ python benchmarks/control_official.py --official tdmpc2/tdmpc2 [--packages DIR] 
 (tensordict, torchrl, hydra-core, omegaconf, gymnasium 0.29, termcolor) from, if they are not installed. It needs a GPU.
 Each `--ours` is a run of Lockstep with these further words. Both programs act at random for the first 2,500 steps, then
 learn from as many batches, then once a step; the speed is that after `--from-step`, the first trained step the first
-that follows those batches.
+that follows those batches. The official program is still compiling at step 3,000: its speed needs 3,500 or more.
 """
 
 import argparse

@@ -7,7 +7,10 @@ import torch
 
 from lockstep.core import kernels, random, session
 from lockstep.core.config.run_config import RunConfig
+from lockstep.core.distributed import world as world_file
 from lockstep.core.distributed.world import World
+from lockstep.verbs import model as models
+from lockstep.workloads import registry
 
 GPU = torch.device("cuda")
 
@@ -71,6 +74,16 @@ def test_a_run_on_a_gpu_tries_one_first(monkeypatch, caplog, trouble):
     session.fix_arithmetic(RunConfig(threads=1), World(device=GPU).with_lanes(8, "fast"))
     assert kernels.kernels_fit(GPU) is (trouble is None)
     assert ("PTXASError: too old" in caplog.text) is (trouble is not None)
+
+
+def test_a_model_that_is_watched_or_evaluated_tries_one_too(monkeypatch):
+    monkeypatch.setattr(kernels, "_used", True)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(random, "kernel_trouble", lambda device: "PTXASError: too old")
+    monkeypatch.setattr(world_file, "choose_device", lambda device, rank: GPU)
+    snake = registry.load("snake")
+    models.place_of(models.Subject(snake, snake.preset("debug")), "auto")
+    assert not kernels.kernels_fit(GPU)
 
 
 def right_words(seed, purpose, *counter):

@@ -226,12 +226,12 @@ def _by_leader(world: World, act: Callable[[], None]) -> None:
         raise error_of(*problem)
 
 
-def _settle_kernels(world: World) -> None:
+def settle_kernels(world: World) -> None:
     """Use kernels of our own where all ranks can: they round otherwise than the same step by step. By every rank."""
     hindrance = kernels.hindrance()
     trouble = random.kernel_trouble(world.device) if world.device.type == "cuda" and hindrance is None else None
     if trouble is not None:
-        _log.warning("rank %d: a kernel on trial failed (%s); this run is slower without them", world.rank, trouble)
+        _log.warning("rank %d: a kernel on trial failed (%s); it is slower without them", world.rank, trouble)
     kernels.use(not world.agree(hindrance is not None or trouble is not None))
 
 
@@ -242,7 +242,7 @@ def fix_arithmetic(config: RunConfig, world: World) -> None:
     if is_arm() and world.device.type == "cpu" and config.precision in ("auto", "fp32"):
         # oneDNN prepares every product anew there, which takes longer than a small one; convolutions ask for it again.
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    _settle_kernels(world)
+    settle_kernels(world)
     torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic

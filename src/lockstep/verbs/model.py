@@ -110,8 +110,11 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
 def place_of(subject: Subject, device: str) -> "World":
     """A world of one in which the subject is evaluated or watched."""
     from lockstep.core.distributed.world import World, choose_device
+    from lockstep.core.session import settle_kernels
 
-    return World(device=choose_device(device, 0)).with_lanes(subject.config.effective_lanes, "fast")
+    world = World(device=choose_device(device, 0)).with_lanes(subject.config.effective_lanes, "fast")
+    settle_kernels(world)
+    return world
 
 
 def load(subject: Subject, device: str) -> TrainedModel:

@@ -115,6 +115,11 @@ def settings_of(config_class: type) -> dict[str, Setting]:
     return _schema(config_class)[0]
 
 
+def values_of(config: Any) -> dict[str, Any]:
+    """Every field of a configuration with its value, in the order of declaration."""
+    return {name: getattr(config, name) for name in settings_of(type(config))}
+
+
 def spelled_names(config_class: type) -> dict[str, str]:
     """List every accepted name (fields and aliases) with the field that it means."""
     return _schema(config_class)[1]

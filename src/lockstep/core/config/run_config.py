@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from lockstep.core.config.fields import Alias, Count, OffOrCount, Pattern, Range, Spelling, Steps, settings_of
+from lockstep.core.config.fields import (
+    Alias,
+    Count,
+    OffOrCount,
+    Pattern,
+    Range,
+    Spelling,
+    Steps,
+    settings_of,
+    values_of,
+)
 from lockstep.core.config.values import check, shown
 from lockstep.core.errors import UserError
 
@@ -119,8 +129,7 @@ class RunConfig:
 
     def about_to_wandb(self) -> dict[str, Any]:
         """What Weights & Biases is told of a run: whose it is, and all that was set."""
-        settings = {name: getattr(self, name) for name in settings_of(type(self))}
-        return {"project": self.wandb_project, "entity": self.wandb_entity or None, "config": settings}
+        return {"project": self.wandb_project, "entity": self.wandb_entity or None, "config": values_of(self)}
 
     def validate(self) -> None:
         """Raise UserError where fields do not go together; subclasses add their rules and call super()."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
-from lockstep.core.config.fields import Setting, find, nearest, settings_of, spelled_names
+from lockstep.core.config.fields import Setting, find, nearest, spelled_names, values_of
 from lockstep.core.config.values import from_text, shown
 from lockstep.core.config.yaml_text import Leaf, read_file, read_text, shown_path
 from lockstep.core.errors import UserError
@@ -56,8 +56,7 @@ def resolve(base: Config, *, config_file: str | Path | None = None, overrides: S
 
 def to_yaml(config: Any) -> str:
     """Write every field on a line, in the order of declaration; `from_yaml` gives back an equal configuration."""
-    values = {name: getattr(config, name) for name in settings_of(type(config))}
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100_000)
+    return yaml.safe_dump(values_of(config), sort_keys=False, allow_unicode=True, width=100_000)
 
 
 def from_yaml(text: str, config_class: type[Config], source: str = "config.yaml") -> Config:

@@ -47,8 +47,8 @@ class SnakesGame(Boards):
         """`index` (E,): each board's number over the whole run. Call `reset` or `load` before the first step.
 
         `sparse`: look after the dead, the beans and new games only where there are any, as a CPU can; otherwise all
-        boards take part in all operations. Default: sparse on a CPU, and on a GPU kernels of our own where Triton is
-        installed. The results are the same.
+        boards take part in all operations. Default: sparse on a CPU, and on a GPU kernels of our own where they can
+        be built. The results are the same.
         """
         super().__init__(rules, index, device)
         self.seed = seed
