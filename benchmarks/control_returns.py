@@ -1,13 +1,15 @@
 """Returns of TD-MPC2 by task and environment steps, beside the official program's; all tasks train at once.
 
 python benchmarks/control_returns.py [--tasks cartpole-swingup,walker-walk,...] [--seed 1] [--steps 50000]
-    [--seconds 580] [--folder runs/returns] [--plot curves.png] [field=value]...
+    [--seconds 580] [--folder runs/returns] [--curves curves.csv] [--plot curves.png] [field=value]...
 
 Each task is one `lockstep train control task=...` with the preset base on the same device. Where --seconds end first,
 every run saves itself and the table shows how far they came; the same command goes on from there.
+--curves keeps what was found, and the table and the plot show all seeds that it holds; --tasks "" trains nothing.
 """
 
 import argparse
+import csv
 import json
 import subprocess
 import sys
@@ -43,20 +45,40 @@ def evaluations(folder, task):
     return {line["step"] * REPEAT: line["eval/return_mean"] for line in lines if "eval/return_mean" in line}
 
 
+def kept(path):
+    """{(task, seed): {environment steps: mean return}} of a file of curves."""
+    curves = {}
+    for task, seed, step, value in csv.reader(path.read_text().splitlines()[1:]) if path.exists() else []:
+        curves.setdefault((task, int(seed)), {})[int(step)] = float(value)
+    return curves
+
+
+def keep(curves, path):
+    """The file that `kept` reads."""
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["task", "seed", "environment_steps", "mean_return"])
+        for (task, seed), curve in curves.items():
+            lines.writerows([task, seed, step, round(value, 1)] for step, value in curve.items())
+
+
 def plot(found, path):
-    """The curves, with the reference as a cross."""
+    """The curves, a panel for each task and a line for each seed, with the reference as a cross."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, places = pyplot.subplots(2, 3, figsize=(9, 5), dpi=120, sharex=True, sharey=True, squeeze=False)
-    for axes, (task, curve) in zip(places.flat, found.items(), strict=False):
-        axes.plot([step / 1000 for step in curve], list(curve.values()), linewidth=1.5)
+    for axes, task in zip(places.flat, dict.fromkeys(task for task, _ in found), strict=False):
+        for (other, seed), curve in found.items():
+            if other == task:
+                axes.plot([step / 1000 for step in curve], list(curve.values()), linewidth=1.5, label=f"seed {seed}")
         if task in REFERENCE:
             axes.plot([100], [REFERENCE[task]], "x", color="black")
         axes.set_title(task, fontsize=9)
         axes.grid(alpha=0.3)
+    places.flat[0].legend(fontsize=8)
     figure.supxlabel("thousand environment steps (cross: the official program, mean of three seeds)", fontsize=9)
     figure.supylabel("mean return of 10 episodes", fontsize=9)
     figure.tight_layout()
@@ -70,10 +92,11 @@ def main():
     parser.add_argument("--steps", type=int, default=50_000, help="agent steps, half as many as environment steps")
     parser.add_argument("--seconds", type=float, default=10**9)
     parser.add_argument("--folder", default="runs/returns")
+    parser.add_argument("--curves", type=Path)
     parser.add_argument("--plot", default="")
     options, more = parser.parse_known_args()
     Path(options.folder).mkdir(parents=True, exist_ok=True)
-    tasks, end = options.tasks.split(","), time.monotonic() + options.seconds
+    tasks, end = [task for task in options.tasks.split(",") if task], time.monotonic() + options.seconds
     runs = [start(task, options, more) for task in tasks]
     for run in runs:
         try:
@@ -82,12 +105,15 @@ def main():
             run.terminate()
     for run in runs:
         run.wait()
-    found = {task: evaluations(options.folder, task) for task in tasks}
+    found = kept(options.curves) if options.curves else {}
+    found.update({(task, options.seed): evaluations(options.folder, task) for task in tasks})
+    if options.curves:
+        keep(found, options.curves)
     columns = sorted({step for curve in found.values() for step in curve})
-    print(f"{'environment steps':20}" + "".join(f"{step:>9,}" for step in columns) + f"{'official':>10}")
-    for task, curve in found.items():
+    print(f"{'environment steps':28}" + "".join(f"{step:>9,}" for step in columns) + f"{'official':>10}")
+    for (task, seed), curve in found.items():
         row = "".join(f"{curve[step]:9.1f}" if step in curve else f"{'':9}" for step in columns)
-        print(f"{task:20}{row}{REFERENCE.get(task, '-'):>10}")
+        print(f"{f'{task}, seed {seed}':28}{row}{REFERENCE.get(task, '-'):>10}")
     if options.plot:
         plot(found, options.plot)
 
