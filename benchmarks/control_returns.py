@@ -27,20 +27,28 @@ REFERENCE = {
 """What the official program reaches after 100,000 environment steps: the mean of three seeds, from its own files."""
 REPEAT = 2
 """Environment steps of an agent step."""
+SAVED = 75
+"""Exit code of a run that was stopped and has saved itself."""
+
+
+def run_name(task, seed):
+    """What the run is called in the folder."""
+    return f"{task}-seed{seed}"
 
 
 def start(task, options, more):
     """The training of one task, as a process."""
     words = [f"task={task}", f"seed={options.seed}", f"steps={options.steps}", "eval_every=5000", "eval_episodes=10"]
-    place = ["--runs-dir", options.folder, "--run-name", task]
-    with (Path(options.folder) / f"{task}.log").open("a") as log:
+    name = run_name(task, options.seed)
+    place = ["--runs-dir", options.folder, "--run-name", name]
+    with (Path(options.folder) / f"{name}.log").open("a") as log:
         command = [sys.executable, "-m", "lockstep", "train", "control", *words, *more, *place]
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
-def evaluations(folder, task):
-    """{environment steps: mean return}."""
-    path = Path(folder) / task / "metrics.jsonl"
+def evaluations(folder, name):
+    """{environment steps: mean return} of a run."""
+    path = Path(folder) / name / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {line["step"] * REPEAT: line["eval/return_mean"] for line in lines if "eval/return_mean" in line}
 
@@ -103,10 +111,12 @@ def main():
             run.wait(max(end - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             run.terminate()
-    for run in runs:
-        run.wait()
+    for task, run in zip(tasks, runs, strict=True):
+        if run.wait() not in (0, SAVED):
+            log = Path(options.folder) / f"{run_name(task, options.seed)}.log"
+            sys.exit(f"{task} ended with exit code {run.returncode}; the end of {log} says why")
     found = kept(options.curves) if options.curves else {}
-    found.update({(task, options.seed): evaluations(options.folder, task) for task in tasks})
+    found.update({(task, options.seed): evaluations(options.folder, run_name(task, options.seed)) for task in tasks})
     if options.curves:
         keep(found, options.curves)
     columns = sorted({step for curve in found.values() for step in curve})

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from lockstep.cli import main
 from lockstep.core import launch
 from lockstep.core.errors import UserError
 from lockstep.core.pulse import NO_READING, Pulse
@@ -25,6 +26,23 @@ def test_a_wish_is_granted_where_it_can_be(gpus):
     gpus(4)
     assert launch.decide_ranks(2, None) == 2
     assert launch.decide_ranks(None, 6) == 6
+
+
+def test_gpus_that_nobody_asked_for_stay_idle_where_there_are_no_lanes_for_them(gpus, capsys):
+    gpus(4)
+    assert main(["plan", "control", "task=walker-walk"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == (
+        "1 of 4 GPUs used: the run has no more lanes; "
+        "to use all of them, start the run with --lanes 4 and 4 or more environments"
+    )
+    assert "lanes 1" in told[3]
+    assert main(["plan", "control", "task=walker-walk", "--gpus", "4"]) == 2, "as it was asked for, or not at all"
+    assert "4 or more environments" in capsys.readouterr().err
+    assert main(["plan", "control", "task=walker-walk", "--lanes", "4", "--num-envs", "4"]) == 0, "the advice is good"
+    assert "GPUs used" not in capsys.readouterr().out
+    assert main(["plan", "control", "task=walker-walk", "--scaling", "weak"]) == 0, "an environment for each rank"
+    assert "rank 3: lane 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

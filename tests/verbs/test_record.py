@@ -82,8 +82,10 @@ def test_a_loaded_model_acts_in_vectors(place):
     policy = lockstep.load("pole", device="cpu")
     actions = policy.act(np.zeros((3, 5), np.float32))
     assert actions.shape == (3, 1) and np.abs(actions).max() <= 1
-    assert np.array_equal(actions, policy.act(torch.zeros(3, 5)))
-    assert not np.array_equal(actions, policy.act(torch.zeros(3, 5), deterministic=False))
+    again = policy.act(torch.zeros(3, 5))
+    assert np.array_equal(actions, again) and not np.shares_memory(actions, again)
+    noisy = [policy.act(torch.zeros(3, 5), deterministic=False) for _ in range(2)]
+    assert not np.array_equal(actions, noisy[0]) and not np.array_equal(noisy[0], noisy[1]), "noise is drawn anew"
     with pytest.raises(UserError, match="no probability"):
         policy.probabilities(np.zeros((3, 5), np.float32))
     with pytest.raises(UserError, match=r"observations of shape \(3, 4\)"):

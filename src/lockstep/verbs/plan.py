@@ -3,13 +3,12 @@
 import json
 from dataclasses import asdict, dataclass
 
-from lockstep.core import launch
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.lanes import lanes_of_rank
 from lockstep.core.distributed.machines import Machines
 from lockstep.core.plan import plan_rows
 from lockstep.verbs import words as command
-from lockstep.verbs.train import TrainOptions, read_config
+from lockstep.verbs.train import TrainOptions, ranks_here, read_config
 from lockstep.workloads import registry
 
 USAGE = "lockstep plan WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE]... [--gpus N | --ranks N] [--json]"
@@ -30,7 +29,8 @@ def plan(words: list[str]) -> int:
     options, rest = command.take(rest, PlanOptions())
     config, notes = read_config(workload, options, rest)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
-    ranks = launch.decide_ranks(options.gpus, options.ranks) * (machines.most if machines else 1)
+    here, more_notes = ranks_here(config, options, machines)
+    ranks = here * (machines.most if machines else 1)
     config = config.for_world(ranks)
     rows = plan_rows(workload.name, config, ranks, _device(config.device))
     lanes = [list(lanes_of_rank(config.effective_lanes, rank, ranks)) for rank in range(ranks)]
@@ -44,7 +44,7 @@ def plan(words: list[str]) -> int:
         }
         print(json.dumps(whole))
         return 0
-    for line in [*notes, *(f"{what:12} {text}" for what, text in rows)]:
+    for line in [*notes, *more_notes, *(f"{what:12} {text}" for what, text in rows)]:
         print(line)
     print()
     for rank, owned in enumerate(lanes):

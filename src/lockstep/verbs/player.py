@@ -90,6 +90,7 @@ class Actor:
         """`seed`: where the numbers come from that such a learner draws."""
         self._learner: Any = model.learner
         self._seed = seed
+        self._draws = 0
         if len(getattr(subject.config, "tasks", ())) > 1:
             raise UserError(
                 f"{subject.path}: knows several tasks, and an observation alone does not tell which one is meant; "
@@ -99,9 +100,12 @@ class Actor:
     def act(self, observation: Tensor, deterministic: bool = True) -> tuple[Tensor, None]:
         """Actions (B, A), without or with the noise of training; there are no probabilities of theirs."""
         index = torch.arange(len(observation))
-        act = self._learner.acting(self._seed, explore=not deterministic)
+        # Without noise the same observation has the same answer, whenever it is asked for.
+        act = self._learner.acting(self._seed, explore=not deterministic, clock=0 if deterministic else self._draws)
+        self._draws += not deterministic
         try:
-            return act(observation.float().cpu(), _Moment(index, torch.zeros_like(index))).cpu(), None
+            # A copy: the learner answers in the same place every time.
+            return act(observation.float().cpu(), _Moment(index, torch.zeros_like(index))).clone(), None
         except RuntimeError as error:
             shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
             raise UserError(f"observations of shape {shape}: the model does not take them ({reason})") from error

@@ -129,7 +129,7 @@ def start(
         config = config.halved(launch.halvings()) or config
         return _be_a_rank(workload, config.for_world(environment.launched_size()), notes, must_resume)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
-    ranks = launch.decide_ranks(options.gpus, options.ranks)
+    ranks, idle = ranks_here(config, options, machines)
     if machines is not None:
         _check_for_machines(config, machines)
     name = config.run_name or f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -137,11 +137,22 @@ def start(
     run = RunDirectory.named(Path(config.runs_dir), name)
     _check_same_run(run, workload, config, must_resume)
     with run.prepared(keeps=machines is not None):
+        print(*idle, sep="\n", end="\n" if idle else "", flush=True)
         if ranks == 1 and machines is None:
             return _train_alone(workload, config, notes, must_resume)
         if not must_resume:
             words = [*words, "--run-name", name]
         return _launch(words, ranks, machines, workload, config, options)
+
+
+def ranks_here(config: RunConfig, options: LaunchOptions, machines: Machines | None) -> tuple[int, list[str]]:
+    """The ranks to start on this machine, and a line where GPUs that nobody asked for by number stay idle."""
+    ranks = launch.decide_ranks(options.gpus, options.ranks)
+    if machines is not None or options.gpus is not None or options.ranks is not None:
+        return ranks, []
+    used = config.ranks_with_lanes(ranks)
+    idle = f"{used} of {ranks} GPUs used: the run has no more lanes; to use all of them, {config.more_lanes(ranks)}"
+    return used, [] if used == ranks else [idle]
 
 
 def _launch(

@@ -1,7 +1,6 @@
 """How good a model is: whole episodes without the noise of training, shared out over lanes. E: environments."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from torch import Tensor
 
@@ -20,18 +19,6 @@ _PILOTS = 8
 """Pilots that are kept; each may hold a recorded plan for all of its environments."""
 MakeEnv = Callable[[Tensor, int], ContinuousEnv]
 """Environments with these numbers over the whole run (E,), on the host, and a seed."""
-
-
-class CountedEnv(ContinuousEnv, Protocol):
-    """Environments that tell where they are."""
-
-    @property
-    def index(self) -> Tensor:
-        """(E,) their numbers over the whole run."""
-
-    @property
-    def steps(self) -> Tensor:
-        """(E,) steps that each episode has so far."""
 
 
 class Evaluator:
@@ -60,19 +47,19 @@ class Evaluator:
 
         return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=AT_ONCE)
 
-    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
+    def acting(self, seed: int, explore: bool = False, clock: int = 0) -> Callable[[Tensor, ContinuousEnv], Tensor]:
         """A policy for environments that come one after another, each of them played from its first step on.
 
-        It acts as an evaluation with this seed does, or with the noise of training.
+        It acts as an evaluation with this seed does, or with the noise of training. `clock`: of their first steps.
         """
         clocks: list[tuple[ContinuousEnv, int]] = []
 
         def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
-            clock = clocks[0][1] + 1 if clocks and clocks[0][0] is env else 0
-            clocks[:] = [(env, clock)]
+            now = clocks[0][1] + 1 if clocks and clocks[0][0] is env else clock
+            clocks[:] = [(env, now)]
             pilot = self._pilot(env, seed, explore)
             pilot.see(observation, env.steps == 0)
-            pilot.decide(clock)
+            pilot.decide(now)
             return pilot.action()
 
         return act

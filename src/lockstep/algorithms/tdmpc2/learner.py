@@ -182,9 +182,12 @@ class TDMPC2Learner:
         """Episodes (of each task) without the noise of training, shared out over lanes. Called by every rank."""
         return self._evaluator.evaluate(episodes * self._spaces.tasks, seed)
 
-    def acting(self, seed: int, explore: bool = False) -> Callable[[Tensor, ContinuousEnv], Tensor]:
-        """A policy to be watched or recorded: (observation (E, D), its environments) -> action (E, A), on the host."""
-        return self._evaluator.acting(seed, explore)
+    def acting(self, seed: int, explore: bool = False, clock: int = 0) -> Callable[[Tensor, ContinuousEnv], Tensor]:
+        """A policy to be watched or recorded: (observation (E, D), its environments) -> action (E, A), on the host.
+
+        `clock`: the number of the first step, by which what is drawn for it is told apart.
+        """
+        return self._evaluator.acting(seed, explore, clock)
 
     def timings(self) -> dict[str, float]:
         """Seconds of this rank since the last call, by part."""

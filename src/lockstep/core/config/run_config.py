@@ -165,18 +165,31 @@ class RunConfig:
         """The number of lanes that the run has."""
         return self.lanes or automatic_lanes(self.lane_units())
 
+    def ranks_with_lanes(self, most: int) -> int:
+        """As many ranks, up to `most`, as there are lanes for."""
+        return next(size for size in range(most, 0, -1) if size <= self._scaled(size).effective_lanes)
+
+    def more_lanes(self, wanted: int) -> str:
+        """How a user would start the run with so many lanes."""
+        units = f" and {wanted} or more environments" if 0 < self.lane_units() < wanted else ""
+        return f"start the run with --lanes {wanted}{units}"
+
     def for_world(self, size: int) -> Self:
         """Work out weak scaling for `size` ranks: the result is what is in force; doing so again changes nothing."""
+        effective = self._scaled(size)
+        lanes = effective.effective_lanes
+        if size > lanes:
+            raise UserError(
+                f"ranks {size} is more than the run's {lanes} lanes; use at most {lanes} ranks, or "
+                f"{effective.more_lanes(size)}"
+            )
+        return effective
+
+    def _scaled(self, size: int) -> Self:
         assert size >= 1
         scaled: dict[str, Any] = {}
         if self.scaling == "weak":
             growth = {"none": 1.0, "sqrt": size**0.5, "linear": float(size)}[self.lr_scaling]
             scaled = {name: getattr(self, name) * size for name in self.per_rank_fields}
             scaled |= {name: getattr(self, name) * growth for name in self.learning_rate_fields}
-        effective = replace(self, scaling="strong", lr_scaling="none", **scaled)
-        if size > effective.effective_lanes:
-            raise UserError(
-                f"ranks {size} is more than the run's {effective.effective_lanes} lanes; "
-                f"use at most {effective.effective_lanes} ranks, or start the run with --lanes {size} or more"
-            )
-        return effective
+        return replace(self, scaling="strong", lr_scaling="none", **scaled)
