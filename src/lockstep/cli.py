@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from lockstep.core import launch
 from lockstep.core.config.fields import nearest
 from lockstep.core.distributed.environment import launched_rank
 from lockstep.core.errors import LockstepError, UserError
@@ -37,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(wish, flush=True)
             return 0
     except LockstepError as error:
-        # What the user got wrong, all ranks notice alike: one of them says it.
-        if launched_rank() == 0 or not isinstance(error, UserError):
+        # What the user got wrong, all ranks notice alike as a rule: one of them says it. Our launcher keeps what the
+        # others say, and shows it where one of them alone has noticed something.
+        if launched_rank() == 0 or launch.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             print(f"lockstep: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:

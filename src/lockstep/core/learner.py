@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from lockstep.core.config.values import shown
+from lockstep.core.errors import UserError
 from lockstep.core.reporting.metrics import Stats
 from lockstep.core.storage.checkpoint import Snapshot
 
@@ -81,6 +83,15 @@ class Learner(Protocol):
 def asks_for_evaluation(learner: Learner) -> bool:
     """Whether the learner itself says that now is the time for one, as at the end of an epoch; most never do."""
     return bool(getattr(learner, "evaluation_due", False))
+
+
+def refuse_other_data(started_with: str | None, now: str) -> None:
+    """See that the data is what a saved state was made with, where both digests are known."""
+    if started_with and now and started_with != now:
+        raise UserError(
+            f"data: its digest is {now}, and was {shown(started_with)} when this run was started; "
+            "a run goes on with the data it was started with: put that back, or start another run"
+        )
 
 
 def data_digest(learner: Learner) -> str:

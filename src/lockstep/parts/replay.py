@@ -5,6 +5,7 @@ writing stands is the same in every lane (rows written so far), so there is noth
 function of (seed, lane, update), so there is nothing to save but the rows.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ class Column:
 
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
+
+
+def bytes_of_row(columns: Mapping[str, Column]) -> int:
+    """What one environment's step takes."""
+    return sum(math.prod(column.shape) * column.dtype.itemsize for column in columns.values())
 
 
 class Replay:

@@ -134,7 +134,7 @@ def test_a_chunk_becomes_episodes(tmp_path, pickled):
     save(tmp_path / "chunk.pt", source, pickled)
     assert convert_chunks(MT30, tmp_path, tmp_path / "out") == (EPISODES, 12)
     files = EpisodeFiles(tmp_path / "out", task_facts(MT30))
-    assert (files.count, files.steps, files.tasks()) == (3, 12, [1, 0, 1])
+    assert (files.count, files.steps, [e.task for e in files.episodes(range(files.count))]) == (3, 12, [1, 0, 1])
     for number, episode in enumerate(files.episodes(range(3))):
         assert torch.equal(episode.observation, source["obs"][number])
         assert torch.equal(episode.action, source["action"][number, 1:])

@@ -1,9 +1,11 @@
 """Control as a whole: its presets and keys, what is refused before anything starts, and learning from data."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -240,6 +242,31 @@ def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
         fit(offline(data, task="walker-walk"), ())
     with pytest.raises(UserError, match="no episode files"):
         fit(offline(Path(tmp_path)), ())
+
+
+def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
+    copy = shutil.copytree(data, tmp_path / "data")
+    learner = open_learner(World(), "control", to_yaml(offline(copy)))
+    learner.step()
+    saved = learner.state()
+    open_learner(World(), "control", to_yaml(offline(copy))).load(saved)
+    (file,) = copy.iterdir()
+    shutil.copy(file, copy / "more.safetensors")
+    with pytest.raises(UserError, match=r"data: its digest is \w{16}, and was \w{16} when this run was started"):
+        open_learner(World(), "control", to_yaml(offline(copy))).load(saved)
+
+
+def test_data_for_which_there_is_no_room_is_refused_before_it_is_read(data, monkeypatch):
+    from lockstep.workloads.control import build
+
+    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, and 0.0 GiB are free on cpu"):
+        open_learner(World(), "control", to_yaml(offline(data))).step()
+
+
+def test_a_round_that_would_never_come_is_refused(data):
+    with pytest.raises(UserError, match="steps 5 is less than one round's n_steps = 6"):
+        offline(data, steps=5)
 
 
 def test_a_policy_without_a_network_plays_every_task_as_often_as_a_model_does(monkeypatch):

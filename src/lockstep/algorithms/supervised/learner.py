@@ -13,11 +13,11 @@ from lockstep.algorithms.supervised.model import SupervisedModel, average_share
 from lockstep.algorithms.supervised.passes import Pass, Places
 from lockstep.algorithms.supervised.patience import Patience
 from lockstep.algorithms.supervised.validation import Validation, Validator
-from lockstep.core.config.values import shown
 from lockstep.core.distributed.replicas import Metrics, replicate
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed, UserError
+from lockstep.core.errors import RunFailed
 from lockstep.core.graphs import Accelerator
+from lockstep.core.learner import refuse_other_data
 from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
@@ -233,7 +233,7 @@ class SupervisedLearner:
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
-        self._refuse_other_data(snapshot.state.get("data_digest"))
+        refuse_other_data(snapshot.state.get("data_digest"), self.data_digest)
         self.model.load_state_dict(snapshot.model)
         self._descent.load(snapshot.optimizer)
         state = snapshot.state
@@ -242,14 +242,6 @@ class SupervisedLearner:
         self._patience = Patience.load(state["patience"])
         self._precision.load(state["precision"])
         self._places, self._validated = [], None
-
-    def _refuse_other_data(self, started_with: str | None) -> None:
-        """See that the data is what a saved state was made with, where both are known."""
-        if started_with and self.data_digest and started_with != self.data_digest:
-            raise UserError(
-                f"data: its digest is {self.data_digest}, and was {shown(started_with)} when this run was started; "
-                "a run goes on with the data it was started with: put that back, or start another run"
-            )
 
 
 class _Noted:

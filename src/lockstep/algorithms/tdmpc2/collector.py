@@ -21,6 +21,9 @@ MANY_TASKS = "task"
 class Collector:
     """The environments of one cohort, which live on the host, and what is remembered of them on the device."""
 
+    data_digest = ""
+    """There is no data but what is made here."""
+
     def __init__(
         self,
         env: ContinuousEnv,

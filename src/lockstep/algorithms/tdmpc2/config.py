@@ -217,9 +217,13 @@ class TDMPC2Config(RunConfig):
         self._validate_search()
 
     def _validate_memory(self) -> None:
-        needed = 2 * self.horizon * self.num_envs
         if self.offline:
+            if self.steps < self.n_steps:
+                raise UserError(
+                    f"steps {self.steps} is less than one round's n_steps = {self.n_steps}; raise it or lower that"
+                )
             return
+        needed = 2 * self.horizon * self.num_envs
         if self.memory_rows < 2 * self.horizon:
             raise UserError(
                 f"buffer_size {self.buffer_size} and steps {self.steps} must be {needed} at least: twice the horizon "

@@ -19,7 +19,7 @@ from lockstep.algorithms.tdmpc2.training import Training
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import RunFailed
 from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import Evaluation
+from lockstep.core.learner import Evaluation, refuse_other_data
 from lockstep.core.precision import Precision
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
@@ -237,11 +237,13 @@ class TDMPC2Learner:
             "steps": self.steps,
             "gradient_updates": self.gradient_updates,
             "precision": self._precision.state(),
+            "data_digest": self._collectors[0].data_digest,
         }
         return Snapshot(dict(self.model.state_dict()), self._training.state(), counters, lanes)
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
+        refuse_other_data(snapshot.state.get("data_digest"), self._collectors[0].data_digest)
         self.model.load_state_dict(snapshot.model)
         self._training.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

@@ -11,8 +11,9 @@ from lockstep.parts.sequence_replay import SequenceReplay
 class Library:
     """One cohort's part of the data. Nothing happens in it, and it is read again when a run is resumed."""
 
-    def __init__(self, lanes: range, memory: SequenceReplay) -> None:
-        self.lanes, self.memory = lanes, memory
+    def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
+        """`data_digest`: tells all of the data from other data."""
+        self.lanes, self.memory, self.data_digest = lanes, memory, data_digest
 
     def decide(self, number: int, wildly: bool) -> None:
         """Nobody acts."""

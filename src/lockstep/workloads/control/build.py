@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from lockstep.algorithms.tdmpc2.sampler import columns
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
 from lockstep.core.storage.weights import load_weights, misfit
+from lockstep.parts.replay import bytes_of_row
 from lockstep.parts.sequence_replay import SequenceReplay
 from lockstep.workloads.control.config import ControlConfig
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
@@ -53,6 +55,7 @@ def read_library(config: ControlConfig, lanes: range, world: World) -> Library:
     taken = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
     rows = max(*taken, 2 * config.horizon)
     spaces = spaces_of(config)
+    _check_room(config, len(lanes) * rows * bytes_of_row(columns(spaces)), world.device)
     memory = SequenceReplay(lanes, rows, 1, columns(spaces), config.seed, world.device, config.horizon)
     filled = dict.fromkeys(lanes, 0)
     numbers = [number for number in range(files.count) if number % total in lanes]
@@ -70,7 +73,19 @@ def read_library(config: ControlConfig, lanes: range, world: World) -> Library:
             **task,
         )
         filled[lane] += len(episode.action)
-    return Library(lanes, memory)
+    return Library(lanes, memory, files.digest())
+
+
+def _check_room(config: ControlConfig, needed: int, device: torch.device) -> None:
+    """See that data of so many bytes fits into the memory that is free here."""
+    on_gpu = device.type == "cuda"
+    free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"data_dir {config.data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} GiB are free on {device}; use more {'GPUs' if on_gpu else 'machines'}, each holds the "
+            "part of its lanes, or fewer files"
+        )
 
 
 def check_data(config: ControlConfig) -> str:

@@ -5,6 +5,7 @@ A file has `obs` (rows, O), `action` (rows, A), `reward` (rows,), `terminated` (
 nothing), every other one an action and what came of it. The header names the tasks that the numbers in `task` mean.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,9 +138,10 @@ class EpisodeFiles:
         """Steps of each episode."""
         return [file.start[i + 1] - file.start[i] - 1 for file, i in self._where]
 
-    def tasks(self) -> list[int]:
-        """The number of each episode's task."""
-        return [file.task[i] for file, i in self._where]
+    def digest(self) -> str:
+        """What tells these episodes from others: names, sizes and headers of the files, not all that is in them."""
+        files = [[f.path.name, f.path.stat().st_size, f.task, f.start] for f in self._files]
+        return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
     def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
         """The episodes with these numbers, in any order; filled up with zeros to the size of the largest task's."""
