@@ -102,7 +102,7 @@ def test_a_ring_that_has_gone_round_keeps_its_length():
     longer.load(filled(range(2), 4).state(4), 4)
     assert torch.equal(longer.state(4)["name"], filled(range(2), 4).state(4)["name"])
     for rows, written in ((ROWS + 3, 7), (ROWS - 1, 7), (ROWS - 2, 4)):
-        with pytest.raises(UserError, match="go on with the buffer_size that the run had"):
+        with pytest.raises(UserError, match="go on with the buffer_size and the steps that the run had"):
             other(rows).load(filled(range(2), written).state(written), written)
 
 

@@ -95,7 +95,7 @@ class Replay:
         if held != self.filled(written):
             raise UserError(
                 f"buffer_size: the checkpoint remembers {held:,} steps of each environment, this run would have room "
-                f"for {self.rows:,}; go on with the buffer_size that the run had"
+                f"for {self.rows:,}; go on with the buffer_size and the steps that the run had"
             )
         for name, column in self._columns.items():
             column[:, : state[name].shape[1]].copy_(state[name])

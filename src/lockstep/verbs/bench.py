@@ -141,7 +141,8 @@ def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: 
         )
     against = wanted if wanted in peers else ""
     preset = options.preset or next(name for name in (against, "small", "debug") if name in workload.presets)
-    config = resolve(workload.preset(preset), overrides=fields).config
+    resolved = resolve(workload.preset(preset), overrides=fields)
+    config = workload.fit(resolved.config, resolved.explicit)[0]
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
     if sizes[0] < 1:
         raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")

@@ -172,7 +172,7 @@ def _describes_itself(path: Path) -> bool:
 def _by_hand(name: str, options: ModelOptions, fields: list[str]) -> tuple[Workload, Any]:
     workload = registry.load(name)
     resolved = resolve(workload.preset(options.preset), config_file=options.config or None, overrides=fields)
-    return workload, resolved.config
+    return workload, workload.fit(resolved.config, resolved.explicit)[0]
 
 
 def _refuse(fields: list[str], workload: Workload, options: ModelOptions) -> None:

@@ -147,6 +147,8 @@ class _Stage:
         """Out of a few seeds from this one on, that of the first game with the median return (of two, the better)."""
         if self._options.replay or self._subject.workload.predicts:
             return seed  # a match of the data, not one that is played anew
+        if len(getattr(self._subject.config, "tasks", ())) > 1:
+            return seed  # an evaluation plays all of its tasks, and says nothing about the one that is shown
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = self._subject.workload.offer("evaluate_baseline")

@@ -85,7 +85,8 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     from lockstep.core.distributed.world import choose_device
 
     options, rest = command.take(rest, VerifyOptions())
-    config = resolve(workload.preset(options.preset), overrides=rest).config
+    resolved = resolve(workload.preset(options.preset), overrides=rest)
+    config = workload.fit(resolved.config, resolved.explicit)[0]
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
     choose_device(options.device, 0)
     lanes = config.effective_lanes

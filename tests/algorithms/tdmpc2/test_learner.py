@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core.errors import RunFailed
+from lockstep.algorithms.tdmpc2.evaluator import TaskEvaluation
+from lockstep.core.errors import RunFailed, UserError
 from lockstep.core.storage.checkpoint import weights_hash
 
 MINE = str(Path(__file__).parent / "conftest.py")
@@ -109,6 +110,19 @@ def test_episodes_are_counted_right_after_a_resume_with_rounds_of_another_length
     assert {length.maximum for length in lengths if length.count} == {20.0}
 
 
+def test_a_run_goes_on_with_plans_of_another_length_but_not_with_other_environments(make_learner):
+    before = make_learner(seed_steps=40)
+    before.step()
+    assert bool(before.state().lanes[0]["plan"].any())
+    for changes in ({"horizon": 2}, {"mpc": False}):
+        after = make_learner(seed_steps=40, **changes)
+        after.load(before.state())
+        assert not bool(after.state().lanes[0]["plan"].any()), "they are made anew"
+        after.step()
+    with pytest.raises(UserError, match="the checkpoint has 8 environments where this run would have 16"):
+        make_learner(num_envs=16, seed_steps=48).load(before.state())
+
+
 def test_actions_that_a_task_does_not_have_are_zero_also_where_they_are_random(make_learner):
     learner = make_learner(tasks=2, actions=(2, 1))
     for _ in range(2):
@@ -121,6 +135,17 @@ def test_actions_that_a_task_does_not_have_are_zero_also_where_they_are_random(m
 def test_several_tasks_are_all_evaluated(make_learner):
     evaluation = make_learner(tasks=2, task_dim=4).evaluate(2, seed=0)
     assert len(evaluation.returns) == 4
+
+
+def test_what_each_task_earns_is_logged_by_its_name():
+    tasks = [0.0, 1.0, 1.0]
+    found = TaskEvaluation([10.0, 2.0, 4.0], [5, 5, 5], 1, {"pole_task": tasks}, ("up", "down"), "pole_task")
+    assert found.numbers() == {
+        "return_mean": pytest.approx(16 / 3),
+        "length_mean": 5.0,
+        "up_return_mean": 10.0,
+        "down_return_mean": 3.0,
+    }
 
 
 def test_a_run_begins_with_the_weights_that_it_is_given(make_learner):

@@ -154,7 +154,7 @@ class TestManyTasks:
         env.reset()
         steps = [env.step(action) for action in actions(env, 3)]
         info = steps[-1].info
-        assert info["task"].tolist() == [8, 7]
+        assert info["task"].tolist() == [8, 7] and "success" not in info, "no task of mt30 has a goal"
         total = sum(step.reward.double() for step in steps)
         assert info["score"].tolist() == pytest.approx((total / 10).tolist())
         assert float(info["score"][0]) > 0

@@ -59,7 +59,7 @@ def choice(task="mw-reach"):
 
 def test_facts_are_those_of_every_meta_world_task():
     facts = task_facts(choice())
-    assert (facts.obs_dim, facts.action_dim, facts.episode_length, facts.tells_more) == (39, 4, 100, True)
+    assert (facts.obs_dim, facts.action_dim, facts.episode_length, facts.has_goals) == (39, 4, 100, True)
 
 
 def test_an_action_lasts_two_steps_after_one_that_settles():

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.core import random
+from lockstep.core.errors import UserError
 from lockstep.core.reporting.metrics import Stat, Stats
 from lockstep.core.stopwatch import Stopwatch
 from lockstep.parts.lane_states import LaneStates, cut, joined
@@ -117,7 +118,14 @@ class Collector:
 
     def load(self, lanes: LaneStates, written: int) -> None:
         """Take up a state from `state`, saved in any division of the lanes."""
-        self._observation = self._env.load(joined(self.lanes, lanes, "env."))
+        saved = joined(self.lanes, lanes, "env.")
+        count = len(next(iter(saved.values())))
+        if count != self._env.count:
+            raise UserError(
+                f"num_envs: the checkpoint has {count} environments where this run would have {self._env.count}; "
+                "a run keeps its environments when it goes on"
+            )
+        self._observation = self._env.load(saved)
         self._pilot.load(self._observation, joined(self.lanes, lanes, "plan")[""])
         ledger = joined(self.lanes, lanes, "ledger.")
         self._ledger.open_return.copy_(ledger["return"])

@@ -1,7 +1,10 @@
 """How good a model is: whole episodes without the noise of training, shared out over lanes. E: environments."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
 
+import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
@@ -21,6 +24,24 @@ MakeEnv = Callable[[Tensor, int], ContinuousEnv]
 """Environments with these numbers over the whole run (E,), on the host, and a seed."""
 
 
+@dataclass
+class TaskEvaluation(Evaluation):
+    """Episodes of several tasks: what each earns is worth a place in the log, the mean of their numbers is not."""
+
+    tasks: tuple[str, ...] = ()
+    number_column: str = ""
+    """Of `extra`: which task an episode was of."""
+
+    def numbers(self) -> dict[str, float]:
+        """Each task's mean return besides the means over all."""
+        numbers, of = super().numbers(), self.extra[self.number_column]
+        del numbers[f"{self.number_column}_mean"]
+        for number in sorted(map(int, set(of))):
+            earned = [value for value, other in zip(self.returns, of, strict=True) if other == number]
+            numbers[f"{self.tasks[number]}_return_mean"] = fmean(earned)
+        return numbers
+
+
 class Evaluator:
     """Plays episodes; pilots are kept for the next time that the same is asked for."""
 
@@ -37,7 +58,7 @@ class Evaluator:
         """`planner`: None = the policy prior alone. `name`: the workload's."""
         self._model, self._planner, self._make_env = model, planner, make_env
         self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
-        self._pilots: dict[tuple[int, int, int, bool], Pilot] = {}
+        self._pilots: dict[tuple[int, int, bool], Pilot] = {}
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Episodes 0..episodes-1, each in the environment of its number. Called by every rank."""
@@ -45,7 +66,9 @@ class Evaluator:
         def make_env(index: Tensor) -> ContinuousEnv:
             return self._make_env(index.cpu(), seed)
 
-        return evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=AT_ONCE)
+        found = evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=AT_ONCE)
+        tasks = self._model.spaces.names
+        return TaskEvaluation(**vars(found), tasks=tasks, number_column=f"{self._name}_task") if tasks[1:] else found
 
     def acting(self, seed: int, explore: bool = False, clock: int = 0) -> Callable[[Tensor, ContinuousEnv], Tensor]:
         """A policy for environments that come one after another, each of them played from its first step on.
@@ -55,26 +78,30 @@ class Evaluator:
         clocks: list[tuple[ContinuousEnv, int]] = []
 
         def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
-            now = clocks[0][1] + 1 if clocks and clocks[0][0] is env else clock
+            pilot = self._pilot(len(env.index), seed, explore)
+            goes_on = bool(clocks) and clocks[0][0] is env
+            now = clocks[0][1] + 1 if goes_on else clock
             clocks[:] = [(env, now)]
-            pilot = self._pilot(env, seed, explore)
+            if not goes_on:
+                pilot.board(env.index, env.task if self._model.spaces.tasks > 1 else None)
             pilot.see(observation, env.steps == 0)
             pilot.decide(now)
             return pilot.action()
 
         return act
 
-    def _pilot(self, env: ContinuousEnv, seed: int, explores: bool) -> Pilot:
-        device = self._world.device
-        key = (int(env.index[0]), len(env.index), seed, explores)
+    def _pilot(self, count: int, seed: int, explores: bool) -> Pilot:
+        """Who flies so many environments, whichever they are."""
+        key = (count, seed, explores)
         if key not in self._pilots:
             if len(self._pilots) == _PILOTS:
                 self._pilots.pop(next(iter(self._pilots)))
+            nowhere = torch.zeros(count, dtype=torch.int64, device=self._world.device)
             self._pilots[key] = Pilot(
                 self._model,
                 self._planner,
-                env.index.to(device),
-                env.task.to(device) if self._model.spaces.tasks > 1 else None,
+                nowhere,
+                nowhere.clone() if self._model.spaces.tasks > 1 else None,
                 seed,
                 self._precision,
                 explores=explores,

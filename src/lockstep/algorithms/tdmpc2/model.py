@@ -30,6 +30,8 @@ class Spaces:
     """Agent steps of an episode, of each task."""
     terminates: bool = False
     """Whether an episode can end by the rules."""
+    names: tuple[str, ...] = ()
+    """Of the tasks."""
 
     @property
     def action(self) -> int:

@@ -47,6 +47,12 @@ class Pilot:
         self._answer = Answer((count, spaces.action), device)
         self._choose = recorded(self._chosen)
 
+    def board(self, index: Tensor, task: Tensor | None) -> None:
+        """Change over to other environments (E,), which are at the beginning of their episodes."""
+        self._index.copy_(index)
+        if self._task is not None and task is not None:
+            self._task.copy_(task)
+
     def see(self, observation: Tensor, ended: Tensor | None = None) -> None:
         """Take in host observations; where an episode has ended (E,), the last plan is forgotten."""
         going_on = torch.ones(len(self._index)) if ended is None else ~ended
@@ -92,6 +98,6 @@ class Pilot:
         return self._mean * self._seen.views["going_on"]
 
     def load(self, observation: Tensor, mean: Tensor) -> None:
-        """Go on from a state of `state` and what is seen now."""
-        self._mean.copy_(mean)
+        """Go on from a state of `state` and what is seen now; plans of another length are made anew."""
+        self._mean.copy_(mean if mean.shape == self._mean.shape else torch.zeros_like(self._mean))
         self.see(observation)

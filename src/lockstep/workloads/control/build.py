@@ -28,7 +28,7 @@ def spaces_of(config: ControlConfig) -> Spaces:
     """What the tasks of a configuration look like."""
     facts = task_facts(config)
     terminates = facts.episodic if config.episodic is None else config.episodic
-    return Spaces(facts.obs_dim, facts.action_dims, facts.episode_lengths, terminates)
+    return Spaces(facts.obs_dim, facts.action_dims, facts.episode_lengths, terminates, facts.tasks)
 
 
 def build_learner(config: ControlConfig, world: World) -> TDMPC2Learner:

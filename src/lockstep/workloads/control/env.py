@@ -192,10 +192,8 @@ class ControlEnv:
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, Tensor]:
         """What there is to say about episodes besides their returns: (E,) each, on the host."""
-        if not self.facts.tells_more:
-            return {}
         success = results[:, hosting.SUCCESS].astype(np.float64)
-        info = {"success": success}
+        info = {"success": success} if self.facts.has_goals else {}
         if self.facts.multitask:
             info |= {"score": np.where(self._by_success, 100 * success, self._earned / 10), "task": self._number}
         return {name: torch.from_numpy(value.copy()).to(self.device) for name, value in info.items()}

@@ -43,9 +43,9 @@ class TaskFacts:
         return len(self.tasks) > 1
 
     @property
-    def tells_more(self) -> bool:
-        """Whether an episode has more to tell than its return: that it succeeded, or which task it was of."""
-        return self.multitask or self.tasks[0] in MT50 or self.tasks[0] in GYMNASIUM_GOALS
+    def has_goals(self) -> bool:
+        """Whether an episode of some task can succeed."""
+        return any(task in MT50 or task in GYMNASIUM_GOALS for task in self.tasks)
 
 
 SUITE_LENGTH = 500
@@ -141,7 +141,10 @@ def tasks_of(name: str) -> tuple[str, ...]:
         return TASK_SETS[name]
     if name in SUITE or name in GYMNASIUM or name in MT50 or _GYMNASIUM_ID.fullmatch(name):
         return (name,)
-    raise UserError(f"task {name[:64]!r}: unknown; {_hint(name)}`lockstep train control --help` tells what there is")
+    raise UserError(
+        f"task {name[:64]!r}: unknown; {_hint(name)}allowed: tasks of DeepMind Control as walker-walk, ids of "
+        f"Gymnasium as Pendulum-v1, {METAWORLD_PREFIX}NAME of Meta-World, {' and '.join(TASK_SETS)}"
+    )
 
 
 def number_of(name: str, tasks: Sequence[str]) -> int:

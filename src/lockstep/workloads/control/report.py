@@ -11,7 +11,7 @@ def per_task(tasks: Sequence[str], results: dict[str, Any]) -> dict[str, Any]:
     A task of DeepMind Control scores a tenth of its return, one of Meta-World the share of its successes in percent;
     the normalised score is the mean over tasks, whatever the number of episodes that each of them had.
     """
-    if "episode_control_success" not in results:
+    if len(tasks) == 1 and "episode_control_success" not in results:
         return {}
     numbers = results.get("episode_control_task") or [0.0] * len(results["episode_returns"])
     found = {}
@@ -29,7 +29,5 @@ def _described(results: dict[str, Any], chosen: list[int]) -> dict[str, float]:
 
     returns = column("episode_returns")
     row = {"episodes": len(chosen), "return": fmean(returns), "deviation": pstdev(returns)}
-    row["success"] = fmean(column("episode_control_success"))
-    if "episode_control_score" in results:
-        row["score"] = fmean(column("episode_control_score"))
-    return row
+    told = [name for name in ("success", "score") if f"episode_control_{name}" in results]
+    return row | {name: fmean(column(f"episode_control_{name}")) for name in told}
