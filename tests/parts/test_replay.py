@@ -106,6 +106,12 @@ def test_a_ring_that_has_gone_round_keeps_its_length():
             other(rows).load(filled(range(2), written).state(written), written)
 
 
+def test_a_memory_of_other_things_is_not_taken_up():
+    wider = Replay(range(2), ROWS, WIDTH, {"name": Column((), torch.int64), "pair": Column((3,))}, 3, CPU)
+    with pytest.raises(UserError, match=r"memory: pair has shape \(2, 4, 3, 2\) in the checkpoint, and \(2, 4, 3, 3\)"):
+        wider.load(filled(range(2), 4).state(4), 4)
+
+
 def test_values_are_kept_in_the_columns_own_format():
     memory = Replay(range(1), 1, 2, {"action": Column((3,), torch.uint8)}, 0, CPU)
     memory.write(torch.tensor([0]), action=torch.tensor([[0, 1, 2], [3, 2, 1]]))

@@ -98,4 +98,10 @@ class Replay:
                 f"for {self.rows:,}; go on with the buffer_size and the steps that the run had"
             )
         for name, column in self._columns.items():
-            column[:, : state[name].shape[1]].copy_(state[name])
+            kept, room = state[name], column[:, :held]
+            if kept.shape != room.shape:
+                raise UserError(
+                    f"memory: {name} has shape {tuple(kept.shape)} in the checkpoint, and {tuple(room.shape)} in this "
+                    "run; go on with what the run remembered, and of as many environments"
+                )
+            room.copy_(kept)

@@ -83,6 +83,7 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
         (["exp_name=mine"], "exp_name mine .*not a setting of a run; .*--run-name NAME"),
         (["--save-video", "true"], "not a setting of a run; .*`lockstep play RUN --video FILE`"),
         (["ranks=2"], "ranks 2 .*not a setting of a run; .*--gpus N or --ranks N"),
+        (["master_addr=10.0.0.7"], "master_addr 10.0.0.7 .*several meet at --rdzv-endpoint HOST:PORT"),
         (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
     ],
 )
@@ -90,6 +91,25 @@ def test_what_cannot_be_is_refused_in_one_line(words, message):
     with pytest.raises(UserError, match=message) as caught:
         resolve(base(), overrides=words)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_the_official_programs_keys_is_taken(tmp_path):
+    keys = {
+        **{"task": "dog-run", "obs": "state", "episodic": "false", "eval_episodes": 10, "eval_freq": 50_000},
+        **{"steps": 10_000_000, "batch_size": 256, "reward_coef": 0.1, "value_coef": 0.1, "termination_coef": 1},
+        **{"consistency_coef": 20, "rho": 0.5, "lr": 3e-4, "enc_lr_scale": 0.3, "grad_clip_norm": 20, "tau": 0.01},
+        **{"discount_denom": 5, "discount_min": 0.95, "discount_max": 0.995, "buffer_size": 1_000_000},
+        **{"exp_name": "default", "mpc": "true", "iterations": 6, "num_samples": 512, "num_elites": 64},
+        **{"num_pi_trajs": 24, "horizon": 3, "min_std": 0.05, "max_std": 2, "temperature": 0.5, "log_std_min": -10},
+        **{"log_std_max": 2, "entropy_coef": 1e-4, "num_bins": 101, "vmin": -10, "vmax": 10, "num_enc_layers": 2},
+        **{"enc_dim": 256, "num_channels": 32, "mlp_dim": 512, "latent_dim": 512, "num_q": 5, "dropout": 0.01},
+        **{"simnorm_dim": 8, "wandb_project": "mine", "wandb_entity": "me", "wandb_silent": "false"},
+        **{"enable_wandb": "false", "save_csv": "true", "compile": "true", "save_video": "false"},
+        **{"save_agent": "true", "seed": 1, "master_addr": "localhost"},
+    }
+    (tmp_path / "official.yaml").write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    config = resolve(base(), config_file=str(tmp_path / "official.yaml")).config
+    assert (config.task, config.steps, config.size("mlp_dim"), config.compile) == ("dog-run", 10_000_000, 512, "auto")
 
 
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):

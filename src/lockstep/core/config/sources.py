@@ -125,6 +125,8 @@ def _setting(config_class: type, given: _Given) -> Setting | None:
     told = f"{shown(given.key)} {shown(given.text)} ({given.where})"
     only = getattr(config_class, "only_values", {}).get(given.key.replace("-", "_"))
     elsewhere = getattr(config_class, "told_elsewhere", {}).get(given.key.replace("-", "_"))
+    if only is not None and str(given.text).lower() == only.lower():
+        return None
     if elsewhere is not None:
         raise UserError(f"{told}: not a setting of a run; {elsewhere}")
     if only is None:
@@ -132,9 +134,7 @@ def _setting(config_class: type, given: _Given) -> Setting | None:
         near = nearest(given.key.replace("-", "_"), list(names))
         hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
         raise UserError(f"{told}: unknown setting; {hint}; --help lists all")
-    if str(given.text).lower() != only.lower():
-        raise UserError(f"{told}: cannot be chosen here; allowed: {only}")
-    return None
+    raise UserError(f"{told}: cannot be chosen here; allowed: {only}")
 
 
 def _value(setting: Setting, given: _Given) -> Any:

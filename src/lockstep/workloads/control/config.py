@@ -53,13 +53,25 @@ class ControlConfig(TDMPC2Config):
     told_elsewhere: ClassVar[Mapping[str, str]] = {
         **TDMPC2Config.told_elsewhere,
         "world_size": "where it runs is told to the command, as --gpus N or --ranks N",
-        "master_port": "it is not needed on one machine; several meet at --rdzv-endpoint HOST:PORT",
+        **dict.fromkeys(
+            ("master_addr", "master_port"), "it is not needed on one machine; several meet at --rdzv-endpoint HOST:PORT"
+        ),
         "save_csv": "the evaluations of a run are lines of its metrics.jsonl",
         "save_agent": "a run always keeps its weights: `final`, and `best` where it is evaluated",
         "exp_name": "a run is named by --run-name NAME",
         "save_video": "a finished run is filmed by `lockstep play RUN --video FILE`",
+        "wandb_silent": "what W&B says itself is hushed by its own variable, WANDB_SILENT=true",
     }
-    only_values: ClassVar[Mapping[str, str]] = {"obs": "state", "master_addr": "localhost"}
+    only_values: ClassVar[Mapping[str, str]] = {
+        "obs": "state",
+        "num_channels": "32",  # of pictures, which are not looked at
+        "master_addr": "localhost",
+        "save_csv": "true",
+        "save_agent": "true",
+        "save_video": "false",
+        "exp_name": "default",
+        "wandb_silent": "false",
+    }
 
     @property
     def tasks(self) -> tuple[str, ...]:
