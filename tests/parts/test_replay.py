@@ -108,7 +108,7 @@ def test_a_ring_that_has_gone_round_keeps_its_length():
 
 def test_a_memory_of_other_things_is_not_taken_up():
     wider = Replay(range(2), ROWS, WIDTH, {"name": Column((), torch.int64), "pair": Column((3,))}, 3, CPU)
-    with pytest.raises(UserError, match=r"memory: pair has shape \(2, 4, 3, 2\) in the checkpoint, and \(2, 4, 3, 3\)"):
+    with pytest.raises(UserError, match=r"memory: pair has shape \(2, 4, 2, 2\) in the checkpoint, and \(2, 4, 2, 3\)"):
         wider.load(filled(range(2), 4).state(4), 4)
 
 
