@@ -160,3 +160,13 @@ def test_runs_shows_state_and_steps(capsys, tmp_path):
     run.write_status("finished", 1234, 5.0)
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
     assert "finished" in (text := capsys.readouterr().out) and "1,234" in text and "5.00" in text
+
+
+def test_what_one_rank_alone_finds_wrong_is_kept_for_our_launcher_to_tell(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", "snak"]) == 2
+    assert capsys.readouterr().err == "", "another launcher shows what every rank says: rank 0 speaks for all"
+    monkeypatch.setenv("LOCKSTEP_LAUNCHER", "1")
+    assert main(["train", "snak"]) == 2
+    assert "the nearest is snake" in capsys.readouterr().err
