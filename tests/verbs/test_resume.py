@@ -23,7 +23,7 @@ def last_line(capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--grid-size", "9"], "size mismatch for"),
+        (["--grid-size", "9"], "; a run keeps its network"),
         (["--lanes", "4"], "lanes is 8 there and 4 in this run"),
         pytest.param(
             ["--device", "mps"],

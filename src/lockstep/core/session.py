@@ -68,13 +68,9 @@ class Session:
         expect = {"workload": self._workload, "lanes": self._world.lanes.total}
         snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
         notes |= snapshot.state.pop("loop")
-        try:
-            self.learner.load(snapshot)
-        except RuntimeError as error:
-            if not str(error).startswith("Error(s) in loading state_dict"):
-                raise
-            unfit = str(error).splitlines()[1].strip().rstrip(".")
-            raise UserError(f"{path}: {unfit}; a run keeps its network: resume with the sizes that it had") from error
+        if unfit := weights.misfit(snapshot.model, self.learner.model.state_dict()):
+            raise UserError(f"{path}: {unfit}; a run keeps its network: resume with the sizes that it had")
+        self.learner.load(snapshot)
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         return True
 
