@@ -38,7 +38,7 @@ class LaunchOptions:
     """Where it runs."""
 
     gpus: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
-    """GPUs of this machine to use, one rank each; none = all that are visible."""
+    """GPUs of this machine to use, one rank each; none = all that are visible, up to the lanes of the run."""
     ranks: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
     """Processes to start on this machine; they share GPUs or cores where those are fewer."""
     nnodes: str = "1"
