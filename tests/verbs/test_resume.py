@@ -1,9 +1,12 @@
-"""Resumes that are refused leave the run as it was."""
+"""Resumes: what goes on, and that those which are refused leave the run as it was."""
+
+import shutil
 
 import pytest
 import torch
 
 from lockstep.cli import main
+from lockstep.core.storage.run_directory import RunDirectory
 
 DEBUG = ["snake", "--preset", "debug", "--max-updates", "2", "--eval-every", "0"]
 
@@ -48,3 +51,29 @@ def test_a_refused_start_does_not_use_up_the_name(tmp_path, capsys):
     words = ["--runs-dir", str(tmp_path), "--run-name", "b"]
     assert main(["train", "control", "--preset", "debug", "task=Foo-v1", *words]) == 2
     assert main(["train", *DEBUG, *words]) == 0
+
+
+def test_a_run_that_a_limit_ended_goes_on_by_the_same_command_with_more_of_it(tmp_path, capsys):
+    words = ["train", "snake", "--preset", "debug", "--runs-dir", str(tmp_path), "--run-name", "b"]
+    assert main([*words, "--max-updates", "1"]) == 0
+    assert "max_updates ended it before its end" in capsys.readouterr().out
+    assert RunDirectory(tmp_path / "b").status().state == "stopped"
+    assert main([*words, "--max-updates", "0", "--total-timesteps", "5120"]) == 0
+    assert RunDirectory(tmp_path / "b").status().state == "finished"
+    assert main(words) == 2
+    assert f"`lockstep resume {tmp_path / 'b'} --total-timesteps N`" in last_line(capsys)
+    assert main(["resume", str(tmp_path / "b")]) == 0
+    assert "the run is at its end: give it more with --total-timesteps N" in capsys.readouterr().out
+
+
+def test_checkpoints_that_nobody_knows_the_experiment_of_are_left_alone(runs, tmp_path, capsys):
+    shutil.copytree(runs / "a", tmp_path / "a")
+    (tmp_path / "a" / "config.yaml").unlink()
+    assert main(["train", *DEBUG, "--runs-dir", str(tmp_path), "--run-name", "a"]) == 2
+    assert "has checkpoints and no config.yaml that tells of what" in last_line(capsys)
+
+
+def test_a_folder_that_was_renamed_is_a_run_of_that_name(runs, tmp_path):
+    shutil.copytree(runs / "a", tmp_path / "other")
+    assert main(["resume", "other", "--runs-dir", str(tmp_path), "--max-updates", "4"]) == 0
+    assert "run_name: other" in (tmp_path / "other" / "config.yaml").read_text()

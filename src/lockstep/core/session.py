@@ -179,11 +179,18 @@ def _conduct(
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
     status: State = "stopped"
     try:
+        if learner.done():
+            display.say(f"the run is at its end: give it more with --{config.length_field.replace('_', '-')} N")
         loop.run()
         session.keep_weights("final", loop.notes["best"])
-        status = "finished"
         display.close()  # the last line of progress comes first
         display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
+        if learner.done():
+            status = "finished"
+        else:
+            limit = "max_updates" if config.max_updates and learner.updates >= config.max_updates else "max_hours"
+            more = f"--{limit.replace('_', '-')}"
+            display.say(f"{limit} ended it before its end; with more of that, or {more} 0, the same command goes on")
     finally:
         journal.close()
         if world.leads:

@@ -94,7 +94,8 @@ def resume(words: list[str]) -> int:
     options, rest = command.take(rest, ResumeOptions())
     run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
-    config = resolve(config, overrides=rest).config
+    # The folder may have been renamed since.
+    config = resolve(replace(config, run_name=run.name), overrides=rest).config
     if config.run_name != run.name:
         raise UserError(f"run_name {shown(config.run_name)}: a run keeps its name when it goes on ({run.name})")
     config = replace(config, runs_dir=str(run.path.parent))
@@ -217,7 +218,14 @@ def _train_alone(workload: Workload, config: RunConfig, notes: Sequence[str], mu
 
 def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, must_resume: bool) -> None:
     """A run that is there already goes on only as the same experiment; refuse anything else before a process starts."""
-    if not (run.path / "config.yaml").exists() or must_resume:
+    if must_resume:
+        return
+    if not (run.path / "config.yaml").exists():
+        if any((run.path / "checkpoints").glob("step-*")):
+            raise UserError(
+                f"run {run.name}: has checkpoints and no config.yaml that tells of what; put it back (final/ and best/ "
+                "hold copies), or choose another --run-name"
+            )
         return
     stored_name, _ = run.read_config()
     if stored_name != workload.name:
@@ -228,11 +236,13 @@ def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, mu
         if old != new and name not in _FREE_TO_CHANGE:
             raise UserError(
                 f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another --run-name, "
-                f"or change it with `lockstep resume {run.path} --{name.replace('_', '-')} ...`"
+                f"or, where network, environments and lanes stay what they are, change it with "
+                f"`lockstep resume {run.path} --{name.replace('_', '-')} ...`"
             )
     if run.status().state == "finished":
         raise UserError(
-            f"run {run.name}: is finished; choose another --run-name, or give it more with `lockstep resume {run.path}`"
+            f"run {run.name}: is finished; choose another --run-name, or give it more with `lockstep resume {run.path} "
+            f"--{config.length_field.replace('_', '-')} N`"
         )
 
 

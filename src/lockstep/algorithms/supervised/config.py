@@ -58,6 +58,7 @@ class SupervisedConfig(RunConfig):
     min_epochs: OffOrCount = 0
     """Epochs before which patience does not end the run."""
 
+    length_field: ClassVar[str] = "epochs"
     per_rank_fields: ClassVar[tuple[str, ...]] = ("batch_size",)
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("learning_rate",)
     headline: ClassVar[tuple[tuple[str, str, str], ...]] = (

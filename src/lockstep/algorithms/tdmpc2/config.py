@@ -123,6 +123,7 @@ class TDMPC2Config(RunConfig):
     discount_max: Fraction = 0.995
     """Largest discount."""
 
+    length_field: ClassVar[str] = "steps"
     per_rank_fields: ClassVar[tuple[str, ...]] = ("num_envs", "batch_size", "buffer_size")
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("lr",)
 

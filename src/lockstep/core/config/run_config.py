@@ -100,6 +100,8 @@ class RunConfig:
 
     per_rank_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that weak scaling multiplies by the number of ranks."""
+    length_field: ClassVar[str] = "total_timesteps"
+    """The field that says how long a run is."""
     path_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that name a file or a folder, which are made absolute."""
     learning_rate_fields: ClassVar[tuple[str, ...]] = ()

@@ -215,6 +215,9 @@ def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     launch.die_with_parent(int(launcher))
     usual = {number: signal.signal(number, signal.SIG_IGN) for number in _NOT_FOR_US}
     usual[signal.SIGCHLD] = signal.SIG_DFL
+    # A child that is interrupted before it is a rank just ends; the launcher says what happened.
+    interrupted = usual[signal.SIGINT]
+    usual[signal.SIGINT] = signal.SIG_DFL
     for module in modules.split(","):
         # What cannot be imported is told by the rank that needs it.
         with contextlib.suppress(Exception):
@@ -229,6 +232,7 @@ def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     _become(order, nursery)
     _, module, *words = command
     sys.argv = [module, *words]
+    signal.signal(signal.SIGINT, interrupted)
     runpy.run_module(module, run_name="__main__")
 
 

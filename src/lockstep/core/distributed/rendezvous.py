@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import threading
 import time
 import uuid
 from datetime import timedelta
@@ -136,9 +137,10 @@ def _store_of(machines: Machines, patience: float) -> dist.TCPStore:
         pass  # Another machine's address, or another launcher of this machine serves it already.
     deadline = time.monotonic() + patience
     while True:
-        with contextlib.suppress(OSError, RuntimeError):
+        with contextlib.suppress(OSError):
             socket.create_connection((address, machines.port), timeout=5).close()
-            return join_store(address, machines.port, _STORE_TIMEOUT)
+            if store := _joined(address, machines.port, min(patience, _STORE_TIMEOUT)):
+                return store
         if time.monotonic() > deadline:
             taken = f" (here the port is taken{owner})" if (owner := port_owner(machines.port)) else ""
             raise RunFailed(
@@ -146,6 +148,23 @@ def _store_of(machines: Machines, patience: float) -> dist.TCPStore:
                 "as well, with the same --rdzv-endpoint, and see that its firewall lets the port through"
             )
         time.sleep(0.5)
+
+
+def _joined(address: str, port: int, patience: float) -> dist.TCPStore | None:
+    """The store that another launcher serves; None where what answers there is something else.
+
+    PyTorch would wait for that for ever, and be deaf to Ctrl-C meanwhile: so a thread does, which may be left behind.
+    """
+    found: list[dist.TCPStore] = []
+
+    def join() -> None:
+        with contextlib.suppress(RuntimeError):
+            found.append(join_store(address, port, _STORE_TIMEOUT))
+
+    thread = threading.Thread(target=join, daemon=True)
+    thread.start()
+    thread.join(patience)
+    return found[0] if found else None
 
 
 def _address_of(machines: Machines, patience: float) -> str:
