@@ -13,7 +13,7 @@ help:
 	@echo "make setup      make .venv and install Lockstep into it"
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
-	@echo "make lint       ruff and mypy            make bench       the measurements behind README"
+	@echo "make lint       ruff and mypy            make bench       snake beside its peer; benchmarks/README.md has the rest"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -34,11 +34,11 @@ def test_gpus_that_nobody_asked_for_stay_idle_where_there_are_no_lanes_for_them(
     told = capsys.readouterr().out.splitlines()
     assert told[0] == (
         "1 of 4 GPUs used: the run has no more lanes; "
-        "to use all of them, start the run with --lanes 4 and 4 or more environments"
+        "to use all of them, start the run with --lanes 4 and a multiple of 4 environments"
     )
     assert "lanes 1" in told[3]
     assert main(["plan", "control", "task=walker-walk", "--gpus", "4"]) == 2, "as it was asked for, or not at all"
-    assert "4 or more environments" in capsys.readouterr().err
+    assert "a multiple of 4 environments" in capsys.readouterr().err
     assert main(["plan", "control", "task=walker-walk", "--lanes", "4", "--num-envs", "4"]) == 0, "the advice is good"
     assert "GPUs used" not in capsys.readouterr().out
     assert main(["plan", "control", "task=walker-walk", "--scaling", "weak"]) == 0, "an environment for each rank"

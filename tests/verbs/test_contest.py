@@ -84,7 +84,7 @@ def test_a_team_is_exported_as_a_folder_for_the_competition(at_team, capsys):
         ("snakes3v3 --against greedy", "is a workload and has no weights; give a run of it"),
         ("snakes3v3 --team gredy --against random", "--team gredy: .*the nearest baseline is greedy"),
         ("snakes3v3 --team greedy --against no-such-run", "--against no-such-run: .*baselines are random, level1"),
-        ("snakes3v3 --team greedy --against random --episodes 3", "games 3: allowed: 2, 4, 6"),
+        ("snakes3v3 --team greedy --against random --episodes 3", "episodes 3: allowed: 2, 4, 6"),
         ("snake --team random --against random", "snake: cannot contest; workloads that can: snakes3v3"),
         ("snakes3v3 --team greedy --against random --output no/where.json", "the directory no is not there"),
     ],

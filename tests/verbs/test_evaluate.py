@@ -56,6 +56,16 @@ def test_every_way_to_name_a_model_gives_the_same_numbers(at_runs, capsys):
         assert one["step"] == 1234
 
 
+def test_a_folder_that_happens_to_be_called_as_a_run_is_does_not_hide_it(at_runs, capsys):
+    expected = results(capsys, "demo", "--episodes", "5")
+    (at_runs.parents[1] / "demo").mkdir()
+    assert results(capsys, "demo", "--episodes", "5")["episode_returns"] == expected["episode_returns"]
+
+
+def test_a_stored_model_takes_no_preset(at_runs, capsys):
+    assert "--preset small: a stored model has its own configuration" in complaint(capsys, "demo", "--preset", "small")
+
+
 def test_a_copy_of_final_is_enough(at_runs, tmp_path, capsys):
     expected = results(capsys, "demo", "--episodes", "5")
     shutil.move(at_runs / "final", tmp_path / "elsewhere")

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -205,7 +205,7 @@ def _contestant(flag: str, text: str, subject: Subject, options: EvaluateOptions
     if text in baselines:
         return _baseline(text, subject)
     try:
-        found = models.find(text, options, [])
+        found = models.find(text, replace(options, preset=type(options).preset), [])
         found.check_policy(TRAINED)
     except UserError as error:
         near = nearest(text, list(baselines))

@@ -46,7 +46,8 @@ def export(words: list[str]) -> int:
     options, fields = command.take(rest, ExportOptions())
     subject = models.find(text, options, fields)
     _check_format(subject, options.format)
-    subject.check_policy(models.TRAINED)
+    if subject.path is None:
+        raise UserError(f"{subject.workload.name}: is a workload and has no weights; give a run of it")
     model = models.load(subject, options.device)
     weights = {name: tensor.cpu() for name, tensor in model.learner.model.state_dict().items()}
     path = _target(subject, options, model.step)

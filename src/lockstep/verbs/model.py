@@ -89,7 +89,7 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     if name in registry.names() and (path is None or not _describes_itself(path)):
         return Subject(*_by_hand(name, options, own))
     if path is None:
-        path = RunDirectory.find(text, Path(options.runs_dir)).path
+        path = RunDirectory.find(text, Path(options.runs_dir), registry.names()).path
     if options.workload or options.config:
         name = options.workload or _described(path)[0]
         return Subject(*_by_hand(name, options, own), path=path, run=_run_around(path))
@@ -155,14 +155,15 @@ def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> N
 
 
 def _existing(text: str, runs_dir: Path) -> Path | None:
-    """The path that is meant: as it stands, else below the folder of runs (`name`, `name/best`)."""
-    for path in (Path(text), runs_dir / text):
-        try:
-            if path.exists():
-                return path
-        except (OSError, ValueError):  # a name that cannot be one
-            return None
-    return None
+    """The path that is meant: as it stands, else below the folder of runs (`name`, `name/best`).
+
+    Where both are there, the first that says what it is: a folder may happen to be called as a run is.
+    """
+    try:
+        there = [path for path in (Path(text), runs_dir / text) if path.exists()]
+    except (OSError, ValueError):  # a name that cannot be one
+        return None
+    return next((path for path in there if _describes_itself(path)), next(iter(there), None))
 
 
 def _describes_itself(path: Path) -> bool:
@@ -183,6 +184,8 @@ def _refuse(fields: list[str], workload: Workload, options: ModelOptions) -> Non
                 f"{word}: a stored model is used with the configuration that it was trained with; leave this out, "
                 "or describe the model anew with --workload, --preset and fields"
             )
+    if options.preset != type(options).preset:
+        raise UserError(f"--preset {options.preset}: a stored model has its own configuration; leave this out")
     command.take_all(fields, options)
 
 

@@ -8,7 +8,7 @@ from lockstep.core.distributed.lanes import lanes_of_rank
 from lockstep.core.distributed.machines import Machines
 from lockstep.core.plan import plan_rows
 from lockstep.verbs import words as command
-from lockstep.verbs.train import TrainOptions, ranks_here, read_config
+from lockstep.verbs.train import TrainOptions, help_for, ranks_here, read_config
 from lockstep.workloads import registry
 
 USAGE = "lockstep plan WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE]... [--gpus N | --ranks N] [--json]"
@@ -24,7 +24,7 @@ class PlanOptions(TrainOptions):
 
 def plan(words: list[str]) -> int:
     """The verb `plan`."""
-    name, rest = command.take_subject(words, "workload", lambda _: command.help_text(USAGE, PlanOptions))
+    name, rest = command.take_subject(words, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
     config, notes = read_config(workload, options, rest)

@@ -99,6 +99,8 @@ def play(words: list[str]) -> int:
     subject.workload.offer("read_log" if options.replay else "write_log" if options.log else "scenes")
     if options.only and "only" not in signature(subject.workload.offer("scenes")).parameters:
         raise UserError(f"--only {options.only}: {subject.workload.name} has one task")
+    if options.log and options.video:
+        raise UserError(f"--log {options.log} and --video {options.video}: give one of them, then the other")
     if not options.replay:
         subject.check_policy(options.policy)
     write = _film_writer(options.video) if options.video else None

@@ -69,7 +69,7 @@ class TrainOptions(LaunchOptions):
 
 def train(words: list[str]) -> int:
     """The verb `train`."""
-    name, rest = command.take_subject(words, "workload", _help)
+    name, rest = command.take_subject(words, "workload", lambda rest: help_for(rest, USAGE, TrainOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     config, notes = read_config(workload, options, rest)
@@ -266,8 +266,8 @@ def _be_a_rank(workload: Workload, config: RunConfig, notes: Sequence[str], must
     return 0
 
 
-def _help(words: list[str]) -> str:
-    classes: tuple[type, ...] = (TrainOptions,)
+def help_for(words: list[str], usage: str, options: type) -> str:
+    """The verb's own flags, and the fields of the workload where one is named."""
     if words and words[0] in registry.names():
-        classes = (TrainOptions, registry.load(words[0]).config_class)
-    return command.help_text(USAGE, *classes)
+        return command.help_text(usage, options, registry.load(words[0]).config_class)
+    return command.help_text(f"{usage}\n       with a WORKLOAD, --help lists its fields, too", options)

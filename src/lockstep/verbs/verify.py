@@ -60,7 +60,7 @@ def verify(words: list[str]) -> int:
     subject, rest = command.take_subject(words, "workload or run", lambda _: command.help_text(USAGE, VerifyOptions))
     if subject in registry.names():
         return _verify_workload(registry.load(subject), rest)
-    return _verify_run(RunDirectory.find(subject, Path("runs")), rest)
+    return _verify_run(RunDirectory.find(subject, Path("runs"), registry.names()), rest)
 
 
 def _verify_run(run: RunDirectory, rest: list[str]) -> int:
@@ -85,6 +85,8 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     from lockstep.core.distributed.world import choose_device
 
     options, rest = command.take(rest, VerifyOptions())
+    if any(word.removeprefix("--").partition("=")[0] == "sync" for word in rest):
+        raise UserError("sync: both modes are verified; leave it out")
     resolved = resolve(workload.preset(options.preset), overrides=rest)
     config = workload.fit(resolved.config, resolved.explicit)[0]
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})

@@ -43,6 +43,7 @@ def test_the_memory_is_no_larger_than_the_run():
         ({"horizon": 0}, "horizon 0: .*from 1 to 64"),
         ({"num_elites": 600}, "num_elites 600 is more than num_samples 512"),
         ({"num_envs": 12}, "num_envs 12 is no multiple of the run's 8 lanes; nearest: 8 or 16"),
+        ({"num_envs": 3}, "num_envs 3 is no multiple of the run's 8 lanes; nearest: 2 or 4$"),
         ({"num_envs": 8, "batch_size": 100}, "batch_size 100 is no multiple of the run's 8 lanes; nearest: 96 or 104"),
         ({"buffer_size": 5}, "buffer_size 5 and steps 10000000 must be 6 at least"),
         ({"latent_dim": 20}, "latent_dim 20 is no multiple of simnorm_dim 8"),

@@ -128,7 +128,7 @@ def test_each_for_itself_is_measured_against_the_best():
 def test_bad_input_is_refused_in_one_line():
     with pytest.raises(UserError, match='opponent "greedi": unknown; the nearest is greedy'):
         play_games("greedi", "random", 2, 0)
-    with pytest.raises(UserError, match="games 3: allowed: 2, 4, 6"):
+    with pytest.raises(UserError, match="episodes 3: allowed: 2, 4, 6"):
         play_games("greedy", "random", 3, 0)
-    with pytest.raises(UserError, match="games 0: allowed: 1 or more"):
+    with pytest.raises(UserError, match="episodes 0: allowed: 1 or more"):
         play_games("greedy", "random", 0, 0, both_sides=False)

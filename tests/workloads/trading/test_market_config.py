@@ -22,7 +22,9 @@ def test_historical_lanes(lanes, chosen):
 
 
 def test_without_data_no_lane_is_historical():
-    assert not any(MarketConfig(historical_lanes="0-3").is_historical_lane(lane) for lane in range(8))
+    assert not any(MarketConfig().is_historical_lane(lane) for lane in range(8))
+    with pytest.raises(UserError, match="historical_lanes 0-3: there is no data to trade; add --data"):
+        MarketConfig(historical_lanes="0-3")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range
-from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.run_config import RunConfig, nearest_to_split
 from lockstep.core.errors import UserError
 
 Rate = Annotated[float, Range(above=0, at_most=1)]
@@ -119,9 +119,7 @@ class DDPGConfig(RunConfig):
         for name in ("n_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
-                near = " or ".join(
-                    str(value) for value in (count // lanes * lanes, -(-count // lanes) * lanes) if value
-                )
+                near = nearest_to_split(count, lanes, automatic=name == "n_envs" and not self.lanes)
                 raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
         if self.n_steps % self.update_interval:
             raise UserError(

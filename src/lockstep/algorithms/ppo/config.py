@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, Range
-from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig
+from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig, nearest_to_split
 from lockstep.core.errors import UserError
 
 _SHARED_WITH_SB3 = (
@@ -109,15 +109,12 @@ class PPOConfig(RunConfig):
         lanes = self.effective_lanes
         if self.n_envs % lanes == 0:
             return
-        # With automatic lanes, 1, 2 and 4 environments are lanes of their own.
-        few = [1, 2, 4] if not self.lanes else []
-        below = max([count for count in few if count < self.n_envs] + [self.n_envs // lanes * lanes])
-        above = min([count for count in few if count > self.n_envs] + [-(-self.n_envs // lanes) * lanes])
         common = math.gcd(self.n_envs, self.batch_size // self.grad_accum)
-        instead = max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
+        other = max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
         raise UserError(
             f"n_envs {self.n_envs} is no multiple of the run's {lanes} lanes; "
-            f"nearest: {' or '.join(str(count) for count in (below, above) if count)}; or set --lanes {instead}"
+            f"nearest: {nearest_to_split(self.n_envs, lanes, automatic=not self.lanes)}"
+            + (f"; or set --lanes {other}" if other > 1 else "")
         )
 
     def batch_parts(self) -> dict[str, int]:

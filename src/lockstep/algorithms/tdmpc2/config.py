@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range
-from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.run_config import RunConfig, nearest_to_split
 from lockstep.core.errors import UserError
 
 Rate = Annotated[float, Range(above=0, at_most=1)]
@@ -212,7 +212,7 @@ class TDMPC2Config(RunConfig):
         for name in ("batch_size",) if self.offline else ("num_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
-                near = " or ".join(str(v) for v in (count // lanes * lanes, -(-count // lanes) * lanes) if v)
+                near = nearest_to_split(count, lanes, automatic=name == "num_envs" and not self.lanes)
                 raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
         self._validate_memory()
         self._validate_search()

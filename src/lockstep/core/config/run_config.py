@@ -34,6 +34,14 @@ def automatic_lanes(units: int) -> int:
     return units if 0 < units < DEFAULT_LANES and DEFAULT_LANES % units == 0 else DEFAULT_LANES
 
 
+def nearest_to_split(count: int, lanes: int, *, automatic: bool = False) -> str:
+    """The counts next to one that so many lanes can split, in words; automatic: they become as many as few units."""
+    few = [units for units in range(1, DEFAULT_LANES) if automatic and automatic_lanes(units) == units]
+    below = max(units for units in (*few, count // lanes * lanes) if units < count)
+    above = min(units for units in (*few, -(-count // lanes) * lanes) if units > count)
+    return " or ".join(str(units) for units in (below, above) if units)
+
+
 def absolute(path: str) -> str:
     """The path as it is found from any working directory: a run is used from others than it was started in."""
     return str(Path(path).absolute())
@@ -173,7 +181,7 @@ class RunConfig:
 
     def more_lanes(self, wanted: int) -> str:
         """How a user would start the run with so many lanes."""
-        units = f" and {wanted} or more environments" if 0 < self.lane_units() < wanted else ""
+        units = f" and a multiple of {wanted} environments" if self.lane_units() % wanted else ""
         return f"start the run with --lanes {wanted}{units}"
 
     def for_world(self, size: int) -> Self:

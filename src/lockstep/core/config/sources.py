@@ -130,7 +130,7 @@ def _setting(config_class: type, given: _Given) -> Setting | None:
     if elsewhere is not None:
         raise UserError(f"{told}: not a setting of a run; {elsewhere}")
     if only is None:
-        names = spelled_names(config_class)
+        names = {key: f"--{key}" for key in getattr(config_class, "told_elsewhere", {})} | spelled_names(config_class)
         near = nearest(given.key.replace("-", "_"), list(names))
         hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
         raise UserError(f"{told}: unknown setting; {hint}; --help lists all")

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -76,13 +76,13 @@ class RunDirectory:
         return run
 
     @classmethod
-    def find(cls, text: str, runs_dir: Path) -> "RunDirectory":
-        """An existing run by its path, or by its name in runs_dir."""
+    def find(cls, text: str, runs_dir: Path, others: Sequence[str] = ()) -> "RunDirectory":
+        """An existing run by its path, or by its name in runs_dir; `others`: what could have been meant as well."""
         candidates = [Path(text)] + ([Path(runs_dir) / text] if _NAME.fullmatch(text) else [])
         for path in candidates:
             if _has_config(path):
                 return cls.named(path.resolve().parent, path.resolve().name)
-        near = nearest(text, [row.name for row in list_runs(runs_dir)])
+        near = nearest(text, [*(row.name for row in list_runs(runs_dir)), *others])
         hint = f"the nearest is {near}" if near else "`lockstep runs` lists what there is"
         raise UserError(f"run {text[:200]!r}: neither a run in {runs_dir} nor a directory with a config.yaml; {hint}")
 

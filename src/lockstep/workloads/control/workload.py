@@ -102,7 +102,7 @@ def fit(config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig
         _check_gymnasium(config.task)
         chosen = {name: value for name, value in _GYMNASIUM_CHOICES.items() if name not in explicit}
         config = replace(config, **chosen)  # type: ignore[arg-type]
-        lines = [f"{name} {value:g}: as episodes of {config.task} end by the rules" for name, value in chosen.items()]
+        lines = [f"{name} {value:g}: as for all tasks of Gymnasium" for name, value in chosen.items()]
     if config.checkpoint or config.data_dir:
         from lockstep.workloads.control import build
 

@@ -103,7 +103,7 @@ def play_games(
     Policies are functions of the game and the players of a team, or names from OPPONENTS. The two halves begin alike.
     """
     if games < 1 or (both_sides and games % 2):
-        raise UserError(f"games {games}: allowed: {'2, 4, 6, ...' if both_sides else '1 or more'}")
+        raise UserError(f"episodes {games}: allowed: {'2, 4, 6, ...' if both_sides else '1 or more'}")
     count, sides = (games // 2, (0, 1)) if both_sides else (games, (0,))
     acts = _policy(policy_a), _policy(policy_b)
     where = device or torch.device("cpu")

@@ -63,7 +63,9 @@ def read_log(path: Path) -> GameLog:
     try:
         log = json.loads(path.read_text())
         positions(log)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give the file that `play --log` wrote") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(f"{path}: not the log of a game, which has init_info and steps ({error!r})") from error
     return log
 

@@ -60,7 +60,14 @@ class TradingConfig(MarketConfig, RecurrentPPOConfig):
         if self.update_interval:
             changes |= {"n_steps": self._steps_between_updates(), "update_interval": 0}
         if self.no_data_load:
-            changes |= {"data": "", "symbols": "", "start_date": "", "end_date": "", "no_data_load": False}
+            changes |= {
+                "data": "",
+                "historical_lanes": "all",
+                "symbols": "",
+                "start_date": "",
+                "end_date": "",
+                "no_data_load": False,
+            }
         elif self.data:
             files = filter(None, map(str.strip, self.data.split(",")))
             changes["data"] = ",".join(absolute(name) for name in files) or self.data

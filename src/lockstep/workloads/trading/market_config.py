@@ -89,6 +89,8 @@ class MarketConfig(RunConfig):
             for name in ("symbols", "start_date", "end_date"):
                 if getattr(self, name):
                     raise UserError(f"{name} {getattr(self, name)!r} chooses from data, and there is none; add --data")
+            if self.historical_lanes not in ("all", "none"):
+                raise UserError(f"historical_lanes {self.historical_lanes}: there is no data to trade; add --data")
         self.is_historical_lane(0)
 
     @property
