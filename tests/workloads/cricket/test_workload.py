@@ -158,8 +158,8 @@ def test_a_run_finds_its_matches_from_any_working_directory(trained, tmp_path, m
     assert main(["eval", "here/runs/demo", "--device", "cpu", "--no-report"]) == 0
     assert not (tmp_path / "c").exists()
     monkeypatch.chdir(tmp_path / "here")
-    assert main(trained) == 2
-    assert "run demo: is finished" in capsys.readouterr().err  # and not another experiment
+    assert main(trained) == 0
+    assert "resumed from" in capsys.readouterr().out  # and not another experiment
     (tmp_path / "here" / "m").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     assert main(["resume", "here/runs/demo", "--max-updates", "3", "--data", "moved"]) == 0

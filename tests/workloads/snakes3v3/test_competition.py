@@ -168,5 +168,5 @@ def test_a_file_that_is_no_log_is_refused_in_one_line(tmp_path):
         with pytest.raises(UserError, match="not the log of a game") as refused:
             read_log(tmp_path / "game.json")
         assert "\n" not in str(refused.value)
-    with pytest.raises(UserError, match=r"missing.json: not the log"):
+    with pytest.raises(UserError, match=r"missing.json: cannot be read"):
         read_log(tmp_path / "missing.json")

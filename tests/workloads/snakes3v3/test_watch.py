@@ -77,7 +77,7 @@ def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("play snakes3v3 --replay nothing.json", "nothing.json: not the log of a game"),
+        ("play snakes3v3 --replay nothing.json", "nothing.json: cannot be read (No such file or directory)"),
         ("play snakes3v3 --policy greedy --log no/where.json", "the directory no is not there"),
         ("play snakes3v3 --log game.json", "is a workload and has no weights"),
         ("play snake --policy random --log game.json", "snake: cannot write log; workloads that can: snakes3v3"),
