@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from lockstep.core.errors import StoppedOnRequest
+
 REFERENCE = {
     "cartpole-swingup": 839,
     "walker-walk": 962,
@@ -27,8 +29,6 @@ REFERENCE = {
 """What the official program reaches after 100,000 environment steps: the mean of three seeds, from its own files."""
 REPEAT = 2
 """Environment steps of an agent step."""
-SAVED = 75
-"""Exit code of a run that was stopped and has saved itself."""
 
 
 def run_name(task, seed):
@@ -112,7 +112,7 @@ def main():
         except subprocess.TimeoutExpired:
             run.terminate()
     for task, run in zip(tasks, runs, strict=True):
-        if run.wait() not in (0, SAVED):
+        if run.wait() not in (0, StoppedOnRequest.exit_code):
             log = Path(options.folder) / f"{run_name(task, options.seed)}.log"
             sys.exit(f"{task} ended with exit code {run.returncode}; the end of {log} says why")
     found = kept(options.curves) if options.curves else {}

@@ -138,7 +138,8 @@ def start(
     run = RunDirectory.named(Path(config.runs_dir), name)
     _check_same_run(run, workload, config, must_resume)
     with run.prepared(keeps=machines is not None):
-        print(*idle, sep="\n", end="\n" if idle else "", flush=True)
+        for line in idle:
+            print(line, flush=True)
         if ranks == 1 and machines is None:
             return _train_alone(workload, config, notes, must_resume)
         if not must_resume:

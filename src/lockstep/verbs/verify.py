@@ -85,9 +85,9 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     from lockstep.core.distributed.world import choose_device
 
     options, rest = command.take(rest, VerifyOptions())
-    if any(word.removeprefix("--").partition("=")[0] == "sync" for word in rest):
-        raise UserError("sync: both modes are verified; leave it out")
     resolved = resolve(workload.preset(options.preset), overrides=rest)
+    if "sync" in resolved.explicit:
+        raise UserError("sync: both modes are verified; leave it out")
     config = workload.fit(resolved.config, resolved.explicit)[0]
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
     choose_device(options.device, 0)
