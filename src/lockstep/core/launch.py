@@ -29,6 +29,8 @@ ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """Where PyTorch's launchers, ours included, look for the traceback of a rank."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
+_DRIVERS = tuple(Path(path) for path in ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
+"""What the drivers of NVIDIA (also under Windows' Linux) and AMD show."""
 
 
 def keep_memory() -> None:
@@ -37,8 +39,15 @@ def keep_memory() -> None:
         os.environ.setdefault(name, value)
 
 
+def has_gpu_driver() -> bool:
+    """Whether a GPU's driver is loaded; tells without importing torch, which takes seconds."""
+    return sys.platform != "linux" or any(path.exists() for path in _DRIVERS)
+
+
 def visible_gpus() -> int:
     """The NVIDIA GPUs that this process may use; honours CUDA_VISIBLE_DEVICES."""
+    if not has_gpu_driver():
+        return 0
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -78,6 +87,7 @@ def launch(
     ranks: int,
     *,
     machines: Machines | None = None,
+    secret: str | None = None,
     threads: int | None = None,
     max_restarts: int = 3,
     timeout: float = 600.0,
@@ -87,25 +97,25 @@ def launch(
 ) -> int:
     """Run `lockstep ARGV` on so many ranks of this machine, restarting after a crash; returns the exit code.
 
+    secret: what the launchers of all machines know; None where there is one machine.
     smaller: how the user would ask for micro-batches halved so many times; None where that cannot be.
     modules: what every rank imports first. device: where the user wants them to compute.
     """
-    from lockstep.core.distributed import nursery
+    from lockstep.core.distributed import fork_server
+    from lockstep.core.distributed.launcher import run_ranks
 
     command, threads = ["-m", "lockstep", *argv], threads_per_rank(ranks, threads)
-    # Opened before this process imports torch itself: the two take as long as one.
-    with nursery.opened(command, modules, threads, device) as opened:
-        from lockstep.core.distributed.launcher import run_ranks
-
+    with fork_server.opened(command, modules, threads, device) as opened:
         return run_ranks(
             [sys.executable, *command],
             ranks,
             machines=machines,
+            secret=secret,
             threads=threads,
             max_restarts=max_restarts,
             timeout=timeout,
             smaller=smaller,
-            nursery=opened,
+            fork_server=opened,
         )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 VARIABLE = "LOCKSTEP_PULSE"
 """The environment variable by which the launcher tells a rank where its pulse is."""
+FINISHED = "finished"
+"""The section that a rank tells when it has nothing left to do that others wait for."""
 INTERVAL = 0.5
 """Seconds between two beats."""
 

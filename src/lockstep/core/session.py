@@ -19,6 +19,7 @@ from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner, data_digest
 from lockstep.core.loop import Loop
 from lockstep.core.machine import is_arm
+from lockstep.core.pulse import FINISHED, Pulse
 from lockstep.core.reporting.display import Display, Narrated, Narrator, open_display
 from lockstep.core.reporting.journal import Journal
 from lockstep.core.reporting.metrics import MetricsLog
@@ -195,6 +196,7 @@ def _conduct(
         journal.close()
         if world.leads:
             run.write_status(status, learner.steps, loop.notes["best"])
+    Pulse.of_this_rank().tell(learner.steps, FINISHED)
     return learner
 
 

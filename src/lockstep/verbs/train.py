@@ -14,6 +14,7 @@ from lockstep.core.config.sources import from_yaml, resolve
 from lockstep.core.config.values import shown
 from lockstep.core.distributed import environment
 from lockstep.core.distributed.machines import Machines
+from lockstep.core.distributed.secret import shared_secret
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.core.plan import plan_lines
 from lockstep.core.storage.run_directory import RunDirectory
@@ -144,7 +145,8 @@ def start(
             return _train_alone(workload, config, notes, must_resume)
         if not must_resume:
             words = [*words, "--run-name", name]
-        return _launch(words, ranks, machines, workload, config, options)
+        secret = shared_secret(run.path) if machines else None
+        return _launch(words, ranks, machines, secret, workload, config, options)
 
 
 def ranks_here(config: RunConfig, options: LaunchOptions, machines: Machines | None) -> tuple[int, list[str]]:
@@ -161,6 +163,7 @@ def _launch(
     words: list[str],
     ranks: int,
     machines: Machines | None,
+    secret: str | None,
     workload: Workload,
     config: RunConfig,
     options: LaunchOptions,
@@ -169,6 +172,7 @@ def _launch(
         words,
         ranks,
         machines=machines,
+        secret=secret,
         threads=config.threads or None,
         max_restarts=options.max_restarts,
         timeout=config.timeout,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lockstep.core.checkup.finding import Finding, bad, ok, warn
 from lockstep.core.distributed.nccl import Facts, settings
-from lockstep.core.distributed.store import loopback_listener, port_owner
+from lockstep.core.distributed.sockets import loopback_listener, port_owner
 from lockstep.core.errors import LockstepError
 
 _GUIDES_PORTS = (29500, 12355)

@@ -2,6 +2,11 @@
 
 import os
 
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+STORE_FILE = "LOCKSTEP_STORE"
+"""The variable that holds the path of the store in which the ranks of one machine meet."""
+MEETING = "LOCKSTEP_MEETING"
+"""The variable that says where ranks of several machines meet: address, port and round."""
 JOB = "LOCKSTEP_JOB"
 ADDRESS = "LOCKSTEP_ADDRESS"
 """The variable that holds this machine's address among several."""
@@ -30,6 +35,13 @@ def local_rank() -> int:
 def local_size() -> int:
     """The number of ranks on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched_size())))
+
+
+def all_on_this_machine() -> bool:
+    """Whether every rank of this launch runs on this machine."""
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        return local_size() == launched_size()
+    return launched_size() == 1 or os.environ.get("MASTER_ADDR") in _LOOPBACK_NAMES
 
 
 def job() -> tuple[str, int] | None:

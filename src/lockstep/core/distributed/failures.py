@@ -16,9 +16,12 @@ TAIL_LINES = 20
 _FOLLOW_ON = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
     r"remote process exited|ncclRemoteError|NCCL communicator was aborted|not all ranks arrived|"
-    r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting"
+    r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting|"
+    r"Timeout waiting for key"
 )
-_WAITED_IN_VAIN = re.compile(r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|timeout")
+_WAITED_IN_VAIN = re.compile(
+    r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|(?i:timeout)"
+)
 _AT_ODDS = re.compile(r"distributed collective mismatch")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bMemoryError\b|can't allocate memory|_ALLOC_FAILED")
 

@@ -1,25 +1,32 @@
 """Running a command as ranks of one world, on this machine or together with the launchers of others."""
 
-import logging
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil
-from torch.distributed.elastic.agent.server.api import WorkerSpec
-
-from lockstep.core.distributed.agent import MONITOR_INTERVAL, SILENCE_LIMIT, Agent
+from lockstep.core.distributed.agent import SILENCE_LIMIT, Agent
+from lockstep.core.distributed.fork_server import ForkServer
 from lockstep.core.distributed.machines import Machines
-from lockstep.core.distributed.nursery import Nursery
-from lockstep.core.distributed.outfit import Outfit
-from lockstep.core.distributed.rendezvous import open_meeting
+from lockstep.core.distributed.meeting import open_meeting
+from lockstep.core.distributed.rank_setup import RankSetup
 from lockstep.core.distributed.restarts import INTERRUPTED, RestartPolicy, Smaller
+from lockstep.core.distributed.secret import own_secret
 from lockstep.core.errors import StoppedOnRequest
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _FOLDER = "lockstep-launcher-"
+_LOCK = "lock"
+_SETTLED = 60.0
+"""Seconds after which a folder without a lock belongs to nobody."""
 _LEAVING = (StoppedOnRequest.exit_code, INTERRUPTED)
 
 
@@ -28,72 +35,63 @@ def run_ranks(
     ranks: int,
     *,
     machines: Machines | None = None,
+    secret: str | None = None,
     threads: int = 1,
     max_restarts: int = 3,
     timeout: float = 600.0,
     silence_limit: float | None = None,
     smaller: Smaller = lambda halvings: None,
-    nursery: Nursery | None = None,
+    fork_server: ForkServer | None = None,
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> int:
     """Run a command as ranks of one world until they are done; returns the exit code for the user.
 
-    ranks: on this machine. timeout: seconds that ranks wait for each other, and launchers for other machines.
-    nursery: where to fork the ranks; without one each is a program of its own.
+    ranks: on this machine. secret: what the launchers of all machines know. timeout: seconds that ranks wait for each
+    other, and launchers for other machines. fork_server: where to fork the ranks; without one each is a program of its
+    own.
     """
-    _hush_elastic_logs()
     _sweep_folders()
     # Sooner than the ranks that wait for it give up: then the one that hangs is named, and not one that waited.
     limit = min(SILENCE_LIMIT, timeout / 2) if silence_limit is None else silence_limit
-    policy = RestartPolicy(max_restarts, smaller)
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
+    policy, secret = RestartPolicy(max_restarts, smaller), secret or own_secret()
+    with _folder() as folder:
         code = None
         while code is None:
-            outfit = Outfit(Path(folder), threads)
-            code = _run_once(command, ranks, machines, outfit, policy, nursery, timeout, limit, say)
+            meeting = open_meeting(machines, ranks, secret, timeout, say) if machines else None
+            setup = RankSetup(folder, ranks, threads, secret, meeting)
+            agent = Agent(command, ranks, setup, policy, fork_server, meeting, timeout, limit, say)
+            try:
+                code = agent.conduct()
+                if meeting is not None and code is not None:
+                    meeting.leave() if code in _LEAVING else meeting.end(code)
+            finally:
+                if meeting is not None:
+                    meeting.close()
     return code
 
 
-def _run_once(
-    command: Sequence[str],
-    ranks: int,
-    machines: Machines | None,
-    outfit: Outfit,
-    policy: RestartPolicy,
-    nursery: Nursery | None,
-    timeout: float,
-    silence_limit: float,
-    say: Callable[[str], None],
-) -> int | None:
-    """One meeting and all that follows from it; None where its place was lost and is to be looked for again."""
-    meeting = open_meeting(machines, timeout)
-    spec = WorkerSpec(
-        role="lockstep",
-        local_world_size=ranks,
-        entrypoint=command[0],
-        args=tuple(command[1:]),
-        rdzv_handler=meeting,
-        max_restarts=0,
-        monitor_interval=MONITOR_INTERVAL,
-    )
-    code = Agent(spec, outfit, policy, nursery, silence_limit, say).conduct()
-    if machines is None or code not in (None, *_LEAVING):
-        meeting.end(code or 0)
-    elif code is not None:
-        meeting.leave()
-    return code
-
-
-def _hush_elastic_logs() -> None:
-    # The agent logs every failure as an error of its own; the user gets our one report instead.
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for this launch that only the user can open; a lock on it tells others that it is in use."""
+    with (
+        tempfile.TemporaryDirectory(prefix=_FOLDER, ignore_cleanup_errors=True) as name,
+        (Path(name) / _LOCK).open("w") as lock,
+    ):
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(name)
 
 
 def _sweep_folders() -> None:
-    """Remove what launchers that were killed could not."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
-        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
+    """Remove what launchers that were killed could not. A lock tells who lives, also in another container."""
+    if fcntl is None:
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            # A young one may not have its lock yet.
+            if found.st_uid != os.getuid() or time.time() - found.st_mtime < _SETTLED:
+                continue
+            with (folder / _LOCK).open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)

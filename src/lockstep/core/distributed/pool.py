@@ -13,11 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from lockstep.core import launch, pulse
 from lockstep.core.distributed.failures import TAIL_LINES, Exit
-from lockstep.core.distributed.store import host_store, loopback_listener
+from lockstep.core.distributed.secret import VARIABLE as SECRET
+from lockstep.core.distributed.secret import own_secret
 from lockstep.core.errors import LockstepError
 
 IN_STEP = "lockstep.core.distributed.pool_rank:in_step"
@@ -49,7 +48,8 @@ class RankPool:
     def __init__(self, size: int, device: str = "cpu", threads: int = 1) -> None:
         self.size = size
         self._device, self._threads = device, threads
-        self._store: dist.TCPStore | None = None
+        self._folder: tempfile.TemporaryDirectory | None = None
+        """Where the ranks' store is; only this user can open it."""
         self._members: list[_Member] = []
         self._answers: queue.Queue[tuple[int, Answer | None]] = queue.Queue()
 
@@ -84,7 +84,9 @@ class RankPool:
         for member in self._members:
             member.end()
         self._members = []
-        self._store = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def __enter__(self) -> "RankPool":
         """Start the ranks."""
@@ -99,8 +101,9 @@ class RankPool:
         if self._members:
             return
         self._answers = queue.Queue()
-        self._store = store = host_store(loopback_listener(), timeout)
-        setup = [str(os.getpid()), str(self.size), self._device, str(self._threads), str(store.port)]
+        self._folder = tempfile.TemporaryDirectory(prefix="lockstep-pool-", ignore_cleanup_errors=True)
+        store = Path(self._folder.name) / "store"
+        setup = [str(os.getpid()), str(self.size), self._device, str(self._threads), str(store)]
         environment = self._environment()
         self._members = [_Member(rank, setup, environment, self._answers) for rank in range(self.size)]
         errors = [answer for answer in self._collect(timeout).values() if "kind" in answer]
@@ -112,6 +115,7 @@ class RankPool:
         dropped = (*_PARENTS_OWN, launch.LAUNCHER_VARIABLE, launch.ERROR_FILE_VARIABLE, pulse.VARIABLE)
         environment = launch.KEPT_MEMORY | {name: value for name, value in os.environ.items() if name not in dropped}
         environment |= {"LOCAL_WORLD_SIZE": str(self.size), "OMP_NUM_THREADS": str(self._threads)}
+        environment[SECRET] = own_secret()
         if Path("/sys/class/net/lo").exists():
             environment["GLOO_SOCKET_IFNAME"] = "lo"
         return environment

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 
 from lockstep.core.distributed import collectives
-from lockstep.core.distributed.store import LOOPBACK, join_store
+from lockstep.core.distributed.store import file_store
 from lockstep.core.distributed.world import World, choose_device, join
 from lockstep.core.launch import die_with_parent
 
@@ -23,10 +23,9 @@ _TIMEOUT = 60.0
 _CHECK_TIMEOUT = 2.0
 
 
-def serve(rank: int, size: int, device: str, port: int, orders: IO[str], replies: IO[str]) -> None:
+def serve(rank: int, size: int, device: str, store: str, orders: IO[str], replies: IO[str]) -> None:
     """Take orders until the parent closes the pipe."""
-    store = join_store(LOOPBACK, port, _TIMEOUT)
-    with join(rank, size, choose_device(device, rank), store, _TIMEOUT) as world:
+    with join(rank, size, choose_device(device, rank), file_store(Path(store), size, _TIMEOUT), _TIMEOUT) as world:
         worlds: dict[int, World | None] = {size: world}
         _reply(replies, rank, {"result": None})
         for line in orders:
@@ -77,7 +76,7 @@ def in_step(world: World) -> None:
             collectives.meet("pool", _CHECK_TIMEOUT, group)
 
 
-def main(rank: str, parent: str, size: str, device: str, threads: str, port: str) -> None:
+def main(rank: str, parent: str, size: str, device: str, threads: str, store: str) -> None:
     """Run as a process of its own; orders come in by stdin, and what functions print goes to stderr."""
     die_with_parent(int(parent))
     orders, replies = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
@@ -85,7 +84,7 @@ def main(rank: str, parent: str, size: str, device: str, threads: str, port: str
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     torch.set_num_threads(int(threads))
-    serve(int(rank), int(size), device, int(port), orders, replies)
+    serve(int(rank), int(size), device, store, orders, replies)
 
 
 if __name__ == "__main__":

@@ -1,133 +1,122 @@
-"""Where ranks meet: the key-value store of a world, on loopback unless the run spans machines."""
+"""Where the ranks of a world find each other: a key-value store that only they can reach.
 
-import contextlib
-import errno
+On one machine that is a file in a folder that only the user can open; on several, the server of the launchers'
+meeting, which asks for the run's secret. Under another launcher (torchrun) it is that launcher's own store.
+"""
+
+import base64
 import os
-import socket
-import time
-import uuid
+import threading
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
-import psutil
 import torch.distributed as dist
 
-from lockstep.core.distributed.environment import launched_size, restart_count
-from lockstep.core.errors import RunFailed, UserError
+from lockstep.core.distributed import environment, wire
+from lockstep.core.distributed.environment import launched_size
+from lockstep.core.distributed.secret import VARIABLE as SECRET
+from lockstep.core.distributed.torchrun_store import torchrun_store
+from lockstep.core.errors import RunFailed
 
-LOOPBACK = "127.0.0.1"
-_ADDRESS_KEY = "lockstep/store"
-
-
-def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens on one address of this machine only; OSError where it has no such one, or it is taken."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-        listener.listen(128)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+_SPARE_SECONDS = 5.0
+"""What the answer may take on its way, beyond the time that the server waits for a key."""
 
 
-def loopback_listener(port: int = 0) -> socket.socket:
-    """A socket that listens on this machine's loopback only."""
-    try:
-        return listen(LOOPBACK, port)
-    except OSError as error:
-        raise _port_taken(port) from error
+def file_store(path: Path, size: int, timeout: float) -> dist.Store:
+    """The store of ranks on one machine. Called by every rank, and by nobody else: the folder is theirs alone."""
+    store = dist.FileStore(str(path), size)
+    store.set_timeout(timedelta(seconds=timeout))
+    return store
 
 
-def host_store(listener: socket.socket, timeout: float) -> dist.TCPStore:
-    """The store of a world, served on a socket of ours; left to itself it would listen on every interface."""
-    host, port = listener.getsockname()
-    return dist.TCPStore(
-        host,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=timeout),
-        master_listen_fd=listener.detach(),
-    )
+class MeetingStore(dist.Store):
+    """The store of ranks on several machines, kept by the meeting's server and reached with the run's secret.
+
+    torch's native code does not keep the Python object alive: whoever makes one holds it for as long as groups use it.
+    """
+
+    def __init__(self, address: str, port: int, secret: str, timeout: float, prefix: str = "") -> None:
+        """`prefix`: what the keys of this world begin with."""
+        super().__init__()
+        self._server = address, port, secret
+        self._seconds, self._prefix = timeout, prefix
+        self._connection, self._lock = wire.connect(address, port, secret, timeout), threading.Lock()
+        self._clones: list[MeetingStore] = []
+
+    def _ask(self, message: dict[str, Any], patience: float = 0.0) -> dict[str, Any]:
+        with self._lock:
+            self._connection.send(message)
+            answer = self._connection.receive(patience + _SPARE_SECONDS)
+        if "error" in answer:
+            raise RuntimeError(f"the meeting's server: {answer['error']}")
+        return answer
+
+    def set(self, key: str, value: bytes | str) -> None:
+        """Store a value."""
+        self._ask({"do": "set", "key": self._prefix + key, "value": _coded(value)})
+
+    def get(self, key: str) -> bytes:
+        """A value, once it is there."""
+        return self._wait([key], self._seconds)[0]
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait until all keys are there."""
+        self._wait(keys, self._seconds if timeout is None else timeout.total_seconds())
+
+    def _wait(self, keys: Sequence[str], seconds: float) -> list[bytes]:
+        answer = self._ask({"do": "wait", "keys": [self._prefix + key for key in keys], "seconds": seconds}, seconds)
+        if "missing" in answer:
+            raise dist.DistStoreError(f"Timed out waiting {seconds:g} s for {', '.join(answer['missing'])}")
+        return [base64.b64decode(value) for value in answer["values"]]
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter."""
+        return int(self._ask({"do": "add", "key": self._prefix + key, "amount": amount})["total"])
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there."""
+        return "values" in self._ask({"do": "wait", "keys": [self._prefix + key for key in keys], "seconds": 0})
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        """Store a value where the key has the expected one; returns what it has now."""
+        answer = self._ask(
+            {"do": "compare", "key": self._prefix + key, "expected": _coded(expected), "value": _coded(desired)}
+        )
+        return base64.b64decode(answer["value"])
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return bool(self._ask({"do": "drop", "key": self._prefix + key})["was_there"])
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long `get` and `wait` wait."""
+        self._seconds = timeout.total_seconds()
+
+    def clone(self) -> "MeetingStore":
+        """The same store for another thread, which then does not wait while this one does."""
+        self._clones.append(MeetingStore(*self._server, self._seconds, self._prefix))
+        return self._clones[-1]
 
 
-def join_store(host: str, port: int, timeout: float) -> dist.TCPStore:
-    """A client of a store that another process serves."""
-    return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout))
-
-
-def all_on_this_machine() -> bool:
-    """Whether every rank of this launch runs on this machine."""
-    if "LOCAL_WORLD_SIZE" in os.environ:
-        return int(os.environ["LOCAL_WORLD_SIZE"]) == launched_size()
-    return launched_size() == 1 or os.environ.get("MASTER_ADDR") in ("localhost", LOOPBACK, "::1")
+def _coded(value: bytes | str) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else bytes(value)).decode()
 
 
 def launched_store(rank: int, timeout: float) -> dist.Store:
     """The store where the ranks of this launch meet, whoever launched them. Called by every rank."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    local = all_on_this_machine()
-    # On one machine the launcher's store answers on loopback, and the host's own name may resolve to nothing.
-    host = LOOPBACK if local else host
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return _serve(host, port, local, timeout) if rank == 0 else join_store(host, port, timeout)
-    shared = join_store(host, port, timeout)
-    if local:
-        # The launcher's store outlives an attempt, and in it the addresses of ranks that are dead by now.
-        return dist.PrefixStore(f"attempt-{restart_count()}", shared)
-    return _publish(shared, host, timeout) if rank == 0 else _look_up(shared, host, timeout)
+    if path := os.environ.get(environment.STORE_FILE):
+        return file_store(Path(path), launched_size(), timeout)
+    if place := os.environ.get(environment.MEETING):
+        return _meeting_store(place, timeout)
+    return torchrun_store(rank, timeout)
 
 
-def _serve(host: str, port: int, local: bool, timeout: float) -> dist.TCPStore:
-    if local:
-        return host_store(loopback_listener(port), timeout)
+def _meeting_store(place: str, timeout: float) -> dist.Store:
+    address, port, round_number = place.split()
     try:
-        return host_store(listen(socket.gethostbyname(host), port), timeout)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise _port_taken(port) from error
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise RunFailed(f"rank 0 cannot serve {host}:{port} ({error.strerror or error})") from error
-        # The name leads here by way of another address, as that of a cluster's service does.
-        return dist.TCPStore(host, port, None, True, timedelta(seconds=timeout), wait_for_workers=False)
-
-
-def _publish(shared: dist.Store, host: str, timeout: float) -> dist.TCPStore:
-    """A store for this attempt alone, and its address for the other ranks.
-
-    Several machines share no attempt number: each launcher counts only the restarts that its own ranks caused.
-    """
-    store = _serve(host, 0, False, timeout)
-    token = uuid.uuid4().hex
-    store.set(token, "")
-    shared.set(_ADDRESS_KEY, f"{store.port} {token}")
-    return store
-
-
-def _look_up(shared: dist.Store, host: str, timeout: float) -> dist.TCPStore:
-    """The store that this attempt's rank 0 published; an address of an earlier attempt no longer answers."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        port, token = shared.get(_ADDRESS_KEY).decode().split()
-        with contextlib.suppress(OSError, RuntimeError):
-            socket.create_connection((host, int(port)), timeout=5).close()
-            store = join_store(host, int(port), timeout)
-            if store.check([token]):
-                return store
-        time.sleep(0.2)
-    raise RunFailed(f"rank 0 did not offer a store at {host} within {timeout:g} s; is that machine reachable?")
-
-
-def _port_taken(port: int) -> UserError:
-    return UserError(f"port {port} is taken{port_owner(port)}; give another MASTER_PORT (torchrun --master-port)")
-
-
-def port_owner(port: int) -> str:
-    """Who listens on a port, in words that follow "taken"; nothing where that is not known."""
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
-            if listens and connection.pid:
-                return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
-    return ""
+        # A rank that is late by a round must not take the addresses of the next one for its peers'.
+        return MeetingStore(address, int(port), os.environ[SECRET], timeout, f"round-{round_number}/")
+    except (OSError, wire.Stranger) as error:
+        raise RunFailed(f"{address}:{port}: the meeting of the machines does not answer this rank ({error})") from error

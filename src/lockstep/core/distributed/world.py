@@ -15,10 +15,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.core.distributed import collectives, environment, nccl
-from lockstep.core.distributed.environment import launched_rank, launched_size, local_rank
+from lockstep.core.distributed.environment import all_on_this_machine, launched_rank, launched_size, local_rank
 from lockstep.core.distributed.lanes import Lanes, Sync
 from lockstep.core.distributed.machines import interface_of
-from lockstep.core.distributed.store import all_on_this_machine, launched_store
+from lockstep.core.distributed.membership import check_members
+from lockstep.core.distributed.sockets import shut_afterwards
+from lockstep.core.distributed.store import launched_store
 from lockstep.core.errors import RunFailed, UserError
 
 
@@ -93,7 +95,11 @@ class World:
             # Every rank must take part in making a group, members or not. Groups made by their members alone are named
             # after how many groups each has, which those that belong to several parts do not agree on.
             ranks, limit = list(range(size)), timedelta(seconds=self.timeout)
-            groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
+            with shut_afterwards():
+                groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
+                for group in groups[1:] if self.rank < size else []:
+                    assert group is not None
+                    check_members(group, self.rank, size, self.timeout)
         if self.rank >= size:
             return None
         data, control, side = groups
@@ -142,27 +148,39 @@ def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
 
 @contextlib.contextmanager
 def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout: float) -> Iterator[World]:
-    """A world of `size` ranks that meet at a store. Called by every rank."""
+    """A world of `size` ranks that meet at a store, which is held until the world is closed. Called by every rank."""
     backend = nccl.backend_for(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _choose_gloo_interface()
+    with shut_afterwards():
+        data, control, side = _make_groups(rank, size, backend, store, timeout)
+        for group in (control, side):
+            check_members(group, rank, size, timeout)
+    world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
+    yield world.with_lanes(size, "fast")
+    # Not after an exception: the process ends then, and a group that NCCL carries would first wait for peers that may
+    # never answer again.
+    dist.destroy_process_group()
+    # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it; one
+    # that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
+    time.sleep(0.05)
+
+
+def _make_groups(
+    rank: int, size: int, backend: str, store: dist.Store, timeout: float
+) -> tuple[dist.ProcessGroup, dist.ProcessGroup, dist.ProcessGroup]:
+    """The groups that carry tensors, flags, and what one thread beside the training exchanges."""
+    limit = timedelta(seconds=timeout)
     try:
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, dist.DistError) as error:
         raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
-    data, limit = dist.group.WORLD, timedelta(seconds=timeout)
+    data = dist.group.WORLD
+    assert data is not None
     control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
-    side = dist.new_group(backend="gloo", timeout=limit)
-    try:
-        world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
-        yield world.with_lanes(size, "fast")
-    finally:
-        dist.destroy_process_group()
-        # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it;
-        # one that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
-        time.sleep(0.05)
+    return data, control, dist.new_group(backend="gloo", timeout=limit)
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:

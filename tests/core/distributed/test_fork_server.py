@@ -8,7 +8,8 @@ import time
 import psutil
 import pytest
 
-from lockstep.core.distributed import nursery
+from lockstep.core import launch
+from lockstep.core.distributed import fork_server
 from lockstep.core.distributed.launcher import run_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
@@ -43,9 +44,9 @@ def start(tmp_path, monkeypatch):
     def run(more, modules=("heavy",)):
         (tmp_path / "small_rank.py").write_text(RANK + more)
         lines, words = [], ["-m", "small_rank", str(tmp_path)]
-        with nursery.opened(words, modules, 1, "cpu") as opened:
+        with fork_server.opened(words, modules, 1, "cpu") as opened:
             assert opened is not None
-            code = run_ranks([sys.executable, *words], 2, nursery=opened, say=lines.append)
+            code = run_ranks([sys.executable, *words], 2, fork_server=opened, say=lines.append)
         return code, lines
 
     return run
@@ -81,21 +82,21 @@ def test_where_no_fork_is_safe_ranks_are_programs_of_their_own(start, tmp_path):
 
 
 def test_a_gpu_that_may_be_used_keeps_ranks_from_being_forked(tmp_path, monkeypatch):
-    monkeypatch.setattr(nursery, "_DRIVERS", (tmp_path / "none", tmp_path))
-    with nursery.opened(["-m", "json.tool"], ["json"], 1, "auto") as opened:
+    monkeypatch.setattr(launch, "_DRIVERS", (tmp_path / "none", tmp_path))
+    with fork_server.opened(["-m", "json.tool"], ["json"], 1, "auto") as opened:
         assert opened is None
-    with nursery.opened(["-m", "json.tool"], ["json"], 1, "cpu") as opened:
+    with fork_server.opened(["-m", "json.tool"], ["json"], 1, "cpu") as opened:
         assert opened is not None
 
 
-def test_ranks_die_with_the_nursery_which_then_has_no_more(tmp_path, monkeypatch):
+def test_ranks_die_with_the_fork_server_which_then_has_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     (tmp_path / "sleeper.py").write_text(
         "import time\nfrom lockstep.core.launch import enter_rank\nenter_rank()\nopen('ready', 'w')\ntime.sleep(60)"
     )
     monkeypatch.chdir(tmp_path)
-    made = nursery.Nursery(["-m", "sleeper"], ["json"], threads=1)
-    child = made.birth(os.environ, os.devnull, os.devnull)
+    made = fork_server.ForkServer(["-m", "sleeper"], ["json"], threads=1)
+    child = made.fork(os.environ, os.devnull, os.devnull)
     assert child is not None
     assert child.poll() is None
     end = time.monotonic() + 20
@@ -108,10 +109,10 @@ def test_ranks_die_with_the_nursery_which_then_has_no_more(tmp_path, monkeypatch
         rank.parent().send_signal(number)
     child.send_signal(signal.SIGUSR1)
     assert child.wait(5) == -signal.SIGUSR1
-    child = made.birth(os.environ, os.devnull, os.devnull)
+    child = made.fork(os.environ, os.devnull, os.devnull)
     rank = psutil.Process(child.pid)
     rank.parent().kill()
     assert child.wait(5) == -signal.SIGKILL
     rank.wait(5)
-    assert made.birth(os.environ, None, None) is None
+    assert made.fork(os.environ, None, None) is None
     made.close()

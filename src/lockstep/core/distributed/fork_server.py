@@ -1,7 +1,7 @@
-"""The nursery: a process that has imported what ranks need, and forks one whenever a rank is to start.
+"""The fork server: a process that has imported what ranks need, and forks one whenever a rank is to start.
 
 Importing torch and what stands on it is nearly all that starting a rank takes. Here it is done once, so that a start
-on few cores takes less and a restart hardly any time. The launcher need not have imported torch to open a nursery.
+on few cores takes less and a restart hardly any time. The launcher need not import torch at all.
 """
 
 import contextlib
@@ -22,7 +22,6 @@ from typing import IO, Any
 
 from lockstep.core import launch
 
-_DRIVERS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _NOT_FOR_US = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 """Requests that a cluster sends to all processes of a run: the launcher and the ranks answer them."""
 _PATIENCE = 300.0
@@ -30,14 +29,14 @@ _TICK = 0.02
 
 
 class Child:
-    """A rank that the nursery has forked, as far as the launcher needs the ways of a subprocess.Popen."""
+    """A rank that the fork server has forked, with as much of a subprocess.Popen as the launcher needs."""
 
-    def __init__(self, pid: int, nursery: "Nursery") -> None:
-        self.pid, self._nursery = pid, nursery
+    def __init__(self, pid: int, server: "ForkServer") -> None:
+        self.pid, self._server = pid, server
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        return self._nursery.exit_code(self.pid)
+        return self._server.exit_code(self.pid)
 
     def wait(self, timeout: float) -> int:
         """Wait for its end."""
@@ -59,7 +58,7 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class ForkServer:
     """The launcher's side: orders go out by one pipe; process ids and exit codes come back by another."""
 
     def __init__(self, command: Sequence[str], modules: Sequence[str], threads: int) -> None:
@@ -76,28 +75,29 @@ class Nursery:
         os.close(theirs)
         os.set_blocking(answers, False)
         self._answers, self._rest = answers, b""
-        self._born: list[int] = []
+        self._forked: list[int] = []
         self._codes: dict[int, int] = {}
 
-    def birth(self, env: Mapping[str, str], stdout: str | None, stderr: str | None) -> Child | None:
-        """Start a rank, its output going to files or where the launcher's goes; None where the nursery is gone."""
-        count, deadline = len(self._born), time.monotonic() + _PATIENCE
+    def fork(self, env: Mapping[str, str], stdout: Path | None, stderr: Path | None) -> Child | None:
+        """Start a rank, its output going to files or where the launcher's goes; None where the server is gone."""
+        outputs = [None if path is None else str(path) for path in (stdout, stderr)]
+        count, deadline = len(self._forked), time.monotonic() + _PATIENCE
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps({"env": dict(env), "outputs": [stdout, stderr]}).encode() + b"\n")
+            self._process.stdin.write(json.dumps({"env": dict(env), "outputs": outputs}).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
             return None
-        while len(self._born) == count and self._process.poll() is None and time.monotonic() < deadline:
+        while len(self._forked) == count and self._process.poll() is None and time.monotonic() < deadline:
             select.select([self._answers], [], [], 1.0)
             self._read()
-        return Child(self._born[-1], self) if len(self._born) > count else None
+        return Child(self._forked[-1], self) if len(self._forked) > count else None
 
     def exit_code(self, pid: int) -> int | None:
         """How a rank ended; None while it runs."""
         gone = self._process.poll() is not None
         self._read()
-        # Its ranks die with the nursery.
+        # Its ranks die with it.
         return self._codes.get(pid, -signal.SIGKILL if gone else None)
 
     def close(self) -> None:
@@ -118,42 +118,22 @@ class Nursery:
             if "code" in line:
                 self._codes[line["pid"]] = line["code"]
             else:
-                self._born.append(line["pid"])
+                self._forked.append(line["pid"])
 
 
 @contextlib.contextmanager
-def opened(command: Sequence[str], modules: Sequence[str], threads: int, device: str) -> Iterator[Nursery | None]:
-    """A nursery for ranks of a command on a device; None where each rank had better be a program of its own."""
+def opened(command: Sequence[str], modules: Sequence[str], threads: int, device: str) -> Iterator[ForkServer | None]:
+    """A fork server for ranks of a command on a device; None where each rank had better be a program of its own."""
     # A GPU's driver that was touched before the fork is lost to the ranks, and machines with GPUs do not lack cores.
-    touchy = device != "cpu" and any(driver.exists() for driver in _DRIVERS)
+    touchy = device != "cpu" and launch.has_gpu_driver()
     if not modules or sys.platform != "linux" or touchy:
         yield None
         return
-    nursery = Nursery(command, modules, threads)
+    server = ForkServer(command, modules, threads)
     try:
-        yield nursery
+        yield server
     finally:
-        nursery.close()
-
-
-@contextlib.contextmanager
-def forking(nursery: Nursery | None) -> Iterator[None]:
-    """Within, PyTorch's agent starts ranks by forking them; where that fails, as usual."""
-    from torch.distributed.elastic.multiprocessing import api
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-
-    class Forked(SubprocessHandler):
-        def _popen(self, args: tuple, env: dict[str, str]) -> Any:
-            stdout, stderr = (stream.name if stream else None for stream in (self._stdout, self._stderr))
-            child = nursery.birth(env, stdout, stderr) if nursery else None
-            return child or super()._popen(args, env)
-
-    usual = api.get_subprocess_handler
-    api.get_subprocess_handler = Forked  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        api.get_subprocess_handler = usual
+        server.close()
 
 
 def serve(orders: IO[bytes], answers: int, handlers: Mapping[int, Any]) -> dict[str, Any] | None:
@@ -196,16 +176,16 @@ def _tell(answers: int, line: dict[str, int]) -> None:
     os.write(answers, json.dumps(line).encode() + b"\n")
 
 
-def _become(order: dict[str, Any], nursery: int) -> None:
+def _become(order: dict[str, Any], server: int) -> None:
     """Turn this fresh process into what the launcher ordered."""
     for number, path in enumerate([os.devnull, *order["outputs"]]):
         if path:
-            stream = os.open(path, os.O_RDWR if number == 0 else os.O_WRONLY | os.O_APPEND)
+            stream = os.open(path, os.O_RDWR if number == 0 else os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             os.dup2(stream, number)
             os.close(stream)
     os.environ.clear()
     os.environ.update(order["env"])
-    os.environ[launch.LAUNCHER_VARIABLE] = str(nursery)
+    os.environ[launch.LAUNCHER_VARIABLE] = str(server)
     if os.environ.get("PYTHONFAULTHANDLER", "0") not in ("", "0"):
         faulthandler.enable()
 
@@ -225,11 +205,11 @@ def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     if threading.active_count() > 1:
         # A lock that another thread holds would stay locked in the fork for ever; ranks are then started as usual.
         return
-    nursery = os.getpid()
+    server = os.getpid()
     order = serve(os.fdopen(0, "rb", buffering=0, closefd=False), int(answers), usual)
     if order is None:
         return
-    _become(order, nursery)
+    _become(order, server)
     _, module, *words = command
     sys.argv = [module, *words]
     signal.signal(signal.SIGINT, interrupted)
