@@ -1,11 +1,12 @@
 """The world: all processes of a run, as a value that is passed down. A world of one answers every question."""
 
 import contextlib
+import json
 import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from lockstep.core.distributed.lanes import Lanes, Sync
 from lockstep.core.distributed.machines import interface_of
 from lockstep.core.distributed.store import all_on_this_machine, launched_store
 from lockstep.core.errors import RunFailed, UserError
+
+_SEAT = "lockstep/seat/"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class World:
     """Carries flags and JSON in host memory: always gloo."""
     side_group: dist.ProcessGroup | None = None
     """Carries what one thread beside the training exchanges: always gloo."""
+    carrier: nccl.Carrier = field(default_factory=nccl.Carrier)
+    """What the data group is made of, and why."""
 
     @property
     def leads(self) -> bool:
@@ -143,11 +148,12 @@ def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
 @contextlib.contextmanager
 def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout: float) -> Iterator[World]:
     """A world of `size` ranks that meet at a store. Called by every rank."""
-    backend = nccl.backend_for(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _choose_gloo_interface()
     try:
+        carrier = nccl.backend_for(_seats(nccl.Seat.of(device), rank, size, store))
+        backend = carrier.backend
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     except (RuntimeError, dist.DistError) as error:
@@ -157,12 +163,19 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
     side = dist.new_group(backend="gloo", timeout=limit)
     try:
         world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
-        yield world.with_lanes(size, "fast")
+        yield replace(world, carrier=carrier).with_lanes(size, "fast")
     finally:
         dist.destroy_process_group()
         # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it;
         # one that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
         time.sleep(0.05)
+
+
+def _seats(own: nccl.Seat, rank: int, size: int, store: dist.Store) -> list[nccl.Seat]:
+    """The seats of all ranks, exchanged by way of the store: there is no group yet. Called by every rank."""
+    store.set(f"{_SEAT}{rank}", json.dumps(asdict(own)))
+    found = [json.loads(store.get(f"{_SEAT}{other}")) for other in range(size)]
+    return [nccl.Seat(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:
