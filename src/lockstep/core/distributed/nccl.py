@@ -188,7 +188,7 @@ def settings(facts: Facts) -> list[Setting]:
     if facts.deterministic:
         # Rings and trees add in an order that ranks, sizes and topology fix, so which of them NCCL takes may stay its
         # own choice; the switches' additions differ between two calls (NVIDIA/nccl#1497, pytorch/pytorch#154880).
-        reason = "sums in NVSwitch are not the same at every call; --deterministic false allows them"
+        reason = "sums in NVSwitch are not the same at every call; --no-deterministic allows them"
         found.append(Setting("NCCL_NVLS_ENABLE", "0", reason))
     if facts.nvlink:
         found.append(Setting("NCCL_P2P_LEVEL", "NVL", "NVLink joins all GPUs of this machine"))
