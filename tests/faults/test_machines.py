@@ -49,6 +49,16 @@ def machines(start, network, tools, tmp_path):
     return on
 
 
+def test_machines_that_were_given_different_settings_are_refused_in_one_line_each(start, tools, tmp_path):
+    together = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--ranks", "1", "--timeout", "100"]
+    words = tools.snake(tmp_path, "run", *together)
+    for machine in [start(*words, "--gamma", gamma) for gamma in ("0.9", "0.8")]:
+        output = machine.ends(2)
+        assert output.count("lockstep: rank 1 was given gamma 0.") == 1, output
+        assert "Traceback" not in output
+    assert not (tmp_path / "run/config.yaml").exists()
+
+
 @pytest.mark.slow
 def test_a_machine_is_lost_and_another_one_comes(machines, network, tools, undisturbed, tmp_path):
     run = tmp_path / "run"

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 KILLS = "; ".join(f"kill@rank=~0..1,at=~{2 * n}..{2 * n + 2},seed={n},attempt={n}" for n in range(3))
 
 
@@ -53,3 +55,15 @@ def test_a_logger_that_hangs_and_weights_that_drift_apart_are_told(start, tools,
     assert "replicas diverged at step 1,280: rank(s) 1 hold other weights than rank 0" in output
     assert len(tools.logged(tmp_path / "run")) == 4
     assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_a_restarted_run_keeps_the_settings_it_was_started_with_though_their_file_has_changed(start, tools, tmp_path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("gamma: 0.97\n")
+    words = tools.snake(tmp_path, "run", "--ranks", "2", "--config", str(settings), "--max-updates", "8")
+    going = start(*words, faults="slow@at=2,seconds=1; kill@rank=1,at=6")
+    tools.wait_until(lambda: (tmp_path / "run/metrics.jsonl").exists())
+    settings.write_text("gamma: 0.5\n")
+    assert "restarting" in going.ends()
+    assert "gamma: 0.97\n" in (tmp_path / "run/config.yaml").read_text()

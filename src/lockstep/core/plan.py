@@ -11,17 +11,22 @@ def shares(total: int, config: RunConfig, size: int) -> str:
     return f"{total:,}" if size == 1 else f"{total:,} ({' + '.join(f'{part:,}' for part in parts)})"
 
 
-def plan_rows(workload: str, config: RunConfig, size: int, device: str) -> list[tuple[str, str]]:
-    """The plan as (what, how much) rows: where it runs, how lanes are dealt, and the algorithm's own sizes."""
+def plan_rows(workload: str, config: RunConfig, size: int, device: str, carrier: str = "") -> list[tuple[str, str]]:
+    """The plan as (what, how much) rows: where it runs, how lanes are dealt, and the algorithm's own sizes.
+
+    carrier: what carries tensors between ranks, in words, where that is known.
+    """
     threads = f", {config.threads} thread(s) a rank" if config.threads else ""
     rows = [
         ("run", f"{workload} in {config.runs_dir}/{config.run_name or workload + '-<time>'}, seed {config.seed}"),
         ("device", f"{device}{threads}, precision {config.precision}"),
         ("ranks", f"{size}, sync {config.sync}, lanes {shares(config.effective_lanes, config, size)}"),
     ]
+    if carrier:
+        rows.append(("tensors", carrier))
     return rows + [(what, text) for what, text in config.work(lambda total: shares(total, config, size))]
 
 
-def plan_lines(workload: str, config: RunConfig, size: int, device: str) -> list[str]:
+def plan_lines(workload: str, config: RunConfig, size: int, device: str, carrier: str = "") -> list[str]:
     """The plan as lines to print."""
-    return [f"{what:12} {text}" for what, text in plan_rows(workload, config, size, device)]
+    return [f"{what:12} {text}" for what, text in plan_rows(workload, config, size, device, carrier)]

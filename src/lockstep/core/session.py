@@ -12,6 +12,7 @@ import torch
 from lockstep.core import kernels, random
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
+from lockstep.core.distributed import consensus
 from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, UserError, error_of
@@ -145,6 +146,7 @@ def train(
     fix_arithmetic(config, world)
     with _opened(run, world) as may_publish:
         learner = build(config, world)
+        consensus.compare(world, consensus.data_facts(data_digest(learner)))
         display = open_display(world.leads, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner, display.say, may_publish)
         try:
@@ -211,6 +213,8 @@ def _opened(run: RunDirectory, world: World) -> Iterator[Callable[[], None]]:
 
         def open_it() -> None:
             nonlocal check
+            # A launcher of ours has made the directory; where another started the ranks, it goes with a refused start.
+            stack.enter_context(run.prepared(keeps=job() is not None))
             check = stack.enter_context(run.locked(job())).check
             shelf.sweep(run.path)
             run.write_system(world)

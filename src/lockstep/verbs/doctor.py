@@ -1,6 +1,7 @@
 """`lockstep doctor`: this machine, a verdict a line, and what to do about what is wrong."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,10 +104,15 @@ def _pool(ranks: int) -> tuple[str, str]:
     """The devices of the trial in words, and their type."""
     import torch
 
+    from lockstep.core.distributed.nccl import SHARES_SINCE, SHARING, loaded_version
+
     count = torch.cuda.device_count()
     if not count:
         return "the CPU with gloo", "cpu"
-    return (f"{ranks} GPUs with NCCL", "cuda") if count >= ranks else (f"{count} GPU(s) with gloo", "cuda")
+    if count >= ranks:
+        return f"{ranks} GPUs with NCCL", "cuda"
+    shared = os.environ.get(SHARING) == "1" and loaded_version() >= SHARES_SINCE
+    return f"{count} GPU(s) with {'NCCL' if shared else 'gloo'}", "cuda"
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -1,21 +1,21 @@
 """`lockstep train` and `lockstep resume`: from words to a run, on as many ranks as asked for."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from lockstep.core import kernels, launch
+from lockstep.core import hand_over, kernels, launch
 from lockstep.core.config.fields import Pattern, Range, settings_of
 from lockstep.core.config.run_config import RunConfig
-from lockstep.core.config.sources import from_yaml, resolve
+from lockstep.core.config.sources import Resolved, from_yaml, resolve
 from lockstep.core.config.values import shown
 from lockstep.core.distributed import environment
 from lockstep.core.distributed.machines import Machines
 from lockstep.core.distributed.secret import shared_secret
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
+from lockstep.core.hand_over import Wanted
 from lockstep.core.plan import plan_lines
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
@@ -73,8 +73,14 @@ def train(words: list[str]) -> int:
     name, rest = command.take_subject(words, "workload", lambda rest: help_for(rest, USAGE, TrainOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
-    config, notes = read_config(workload, options, rest)
-    return start(workload, config, options, ["train", *words], [*notes, *hints(workload, options.preset, config)])
+    wanted = hand_over.received(workload.config_class) or _read_wanted(workload, options, rest)
+    return start(workload, wanted, options, ["train", *words])
+
+
+def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> Wanted:
+    resolved = _resolve(workload, options, overrides)
+    config, notes = workload.fit(resolved.config, resolved.explicit)
+    return Wanted(resolved.config, config, (*notes, *hints(workload, options.preset, config)))
 
 
 def hints(workload: Workload, preset: str, config: RunConfig) -> list[str]:
@@ -100,13 +106,18 @@ def resume(words: list[str]) -> int:
     if config.run_name != run.name:
         raise UserError(f"run_name {shown(config.run_name)}: a run keeps its name when it goes on ({run.name})")
     config = replace(config, runs_dir=str(run.path.parent))
-    return start(workload, config, options, ["resume", *words], must_resume=True)
+    wanted = hand_over.received(workload.config_class) or Wanted(config, config)
+    return start(workload, wanted, options, ["resume", *words], must_resume=True)
 
 
 def read_config(workload: Workload, options: TrainOptions, overrides: list[str]) -> tuple[RunConfig, list[str]]:
     """Preset under file under flags; then, where asked for, sizes by the device, and lines that tell which."""
-    resolved = resolve(workload.preset(options.preset), config_file=options.config or None, overrides=overrides)
+    resolved = _resolve(workload, options, overrides)
     return workload.fit(resolved.config, resolved.explicit)
+
+
+def _resolve(workload: Workload, options: TrainOptions, overrides: list[str]) -> Resolved[RunConfig]:
+    return resolve(workload.preset(options.preset), config_file=options.config or None, overrides=overrides)
 
 
 def read_run(run: RunDirectory) -> tuple[Workload, RunConfig]:
@@ -118,35 +129,39 @@ def read_run(run: RunDirectory) -> tuple[Workload, RunConfig]:
 
 def start(
     workload: Workload,
-    config: RunConfig,
+    wanted: Wanted,
     options: LaunchOptions,
     words: list[str],
-    notes: Sequence[str] = (),
     must_resume: bool = False,
 ) -> int:
     """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
     launch.keep_memory()
     if environment.launched():
         launch.enter_rank()
-        config = config.halved(launch.halvings()) or config
-        return _be_a_rank(workload, config.for_world(environment.launched_size()), notes, must_resume)
+        return _be_a_rank(workload, wanted, launch.halvings(), must_resume)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
-    ranks, idle = ranks_here(config, options, machines)
+    ranks, idle = ranks_here(wanted.config, options, machines)
     if machines is not None:
-        _check_for_machines(config, machines)
-    name = config.run_name or f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    config = replace(config.for_world(ranks * (machines.most if machines else 1)), run_name=name)
+        _check_for_machines(wanted.config, machines)
+    name = wanted.config.run_name or _new_name(workload)
+    wanted = wanted.named(name)
+    config = wanted.config.for_world(ranks * (machines.most if machines else 1))
     run = RunDirectory.named(Path(config.runs_dir), name)
     _check_same_run(run, workload, config, must_resume)
     with run.prepared(keeps=machines is not None):
         for line in idle:
             print(line, flush=True)
         if ranks == 1 and machines is None:
-            return _train_alone(workload, config, notes, must_resume)
+            return _train_alone(workload, wanted, must_resume)
         if not must_resume:
             words = [*words, "--run-name", name]
         secret = shared_secret(run.path) if machines else None
-        return _launch(words, ranks, machines, secret, workload, config, options)
+        with hand_over.handed_over(wanted):
+            return _launch(words, ranks, machines, secret, workload, config, options)
+
+
+def _new_name(workload: Workload) -> str:
+    return f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def ranks_here(config: RunConfig, options: LaunchOptions, machines: Machines | None) -> tuple[int, list[str]]:
@@ -201,17 +216,17 @@ def _how_to_halve(config: RunConfig, times: int) -> str | None:
     return f"--{name.replace('_', '-')} {getattr(halved, name)}"
 
 
-def _train_alone(workload: Workload, config: RunConfig, notes: Sequence[str], must_resume: bool) -> int:
+def _train_alone(workload: Workload, wanted: Wanted, must_resume: bool) -> int:
     """Train as the only rank, in smaller and smaller parts where memory runs out."""
     from lockstep.core.distributed.failures import tells_of_memory
 
     times = 0
     while True:
         try:
-            return _be_a_rank(workload, config.halved(times) or config, notes, must_resume)
+            return _be_a_rank(workload, wanted, times, must_resume)
         except (MemoryError, RuntimeError) as error:
             problem = f"{type(error).__name__}: {error}"
-            flag = _how_to_halve(config, times + 1)
+            flag = _how_to_halve(wanted.config, times + 1)
             if not tells_of_memory(problem):
                 raise
             if flag is None:
@@ -251,22 +266,23 @@ def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, mu
         )
 
 
-def _be_a_rank(workload: Workload, config: RunConfig, notes: Sequence[str], must_resume: bool) -> int:
-    """Train as one rank of the world. Called by every rank."""
+def _be_a_rank(workload: Workload, wanted: Wanted, halvings: int, must_resume: bool) -> int:
+    """Train as one rank of the world, in micro-batches halved so often. Called by every rank."""
     from lockstep.core import session
-    from lockstep.core.distributed import nccl
+    from lockstep.core.distributed import consensus, nccl
     from lockstep.core.distributed.world import describe_device, open_world
 
-    settings = nccl.apply(nccl.detect())
+    config = wanted.config if wanted.config.run_name else replace(wanted.config, run_name=_new_name(workload))
+    settings = nccl.apply(nccl.detect(deterministic=config.deterministic))
     with open_world(config.device, config.timeout) as world:
-        if not config.run_name:
-            name = world.from_leader(f"{workload.name}-{datetime.now():%Y%m%d-%H%M%S}")
-            config = replace(config, run_name=name)
+        config = consensus.settle(world, workload.name, wanted.asked, config)
+        config = (config.halved(halvings) or config).for_world(world.size)
         run = RunDirectory.named(Path(config.runs_dir), config.run_name)
         if must_resume and not any((run.path / "checkpoints").glob("step-*")):
             raise NoValidCheckpoint(f"{run.path}: has no checkpoint to resume from; start it with `lockstep train`")
-        plan = plan_lines(workload.name, config, world.size, describe_device(world.device))
-        lines, narrator = [*notes, *plan, *settings], workload.narrator(config, world)
+        device = describe_device(world.device)
+        plan = plan_lines(workload.name, config, world.size, device, world.carrier.words)
+        lines, narrator = [*wanted.notes, *plan, *settings], workload.narrator(config, world)
         session.train(run, workload.name, config, world, workload.build, lines, narrator)
     return 0
 

@@ -1,40 +1,109 @@
 import dataclasses
+import os
 import sys
 
 import pytest
 import torch
 
+from lockstep.core import launch
 from lockstep.core.distributed import nccl
-from lockstep.core.distributed.nccl import Facts
+from lockstep.core.distributed.failures import nccl_words
+from lockstep.core.distributed.nccl import Facts, Seat
 
 EIGHT_GPUS = Facts(gpus=8, nvlink=True, infiniband=("mlx5_0",), interface="eth0", nodes=1, ranks=8)
 
 
-@pytest.fixture
-def gpus(monkeypatch):
-    def pretend(count, ranks_here, platform="linux"):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        monkeypatch.setattr(sys, "platform", platform)
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
-
-    return pretend
+def seats(*gpus, nccl=(2, 27, 5), may_share=False, device="cuda"):
+    return [Seat(device, gpu, nccl, may_share) for gpu in gpus]
 
 
 @pytest.mark.parametrize(
-    ("platform", "device", "count", "ranks_here", "backend"),
+    ("world", "backend", "words"),
     [
-        ("linux", "cuda", 4, 4, "nccl"),
-        ("linux", "cuda", 8, 2, "nccl"),
-        ("linux", "cuda", 1, 2, "gloo"),
-        ("linux", "cpu", 4, 4, "gloo"),
-        ("win32", "cuda", 4, 4, "gloo"),
-        ("darwin", "mps", 0, 1, "gloo"),
-        ("darwin", "cpu", 0, 4, "gloo"),
+        (seats("a", "b"), "nccl", "NCCL 2.27.5 (one GPU each)"),
+        (
+            seats("a", "a", "b", nccl=(2, 30, 7), may_share=True),
+            "nccl",
+            "NCCL 2.30.7, 2 ranks sharing a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1)",
+        ),
+        (
+            seats("a", "a", "a", nccl=(2, 30, 7)),
+            "gloo",
+            "gloo through host memory: 3 ranks share a GPU, and NCCL 2.30.7 can with NCCL_MULTI_RANK_GPU_ENABLE=1",
+        ),
+        (
+            seats("a", "a", may_share=True),
+            "gloo",
+            "gloo through host memory: 2 ranks share a GPU, and NCCL 2.27.5 cannot; 2.30 with "
+            "NCCL_MULTI_RANK_GPU_ENABLE=1 can",
+        ),
+        (seats("a", "b", nccl=()), "gloo", "gloo through host memory: there is no NCCL here"),
+        (seats("", "", device="cpu", nccl=()), "gloo", "gloo: all tensors are in host memory"),
+        (seats("", device="mps", nccl=()), "gloo", "gloo: all tensors are in host memory"),
     ],
 )
-def test_the_backend_follows_platform_device_and_ranks_for_each_gpu(gpus, platform, device, count, ranks_here, backend):
-    gpus(count, ranks_here, platform)
-    assert nccl.backend_for(torch.device(device)) == backend
+def test_the_backend_follows_devices_versions_and_who_shares_a_gpu(world, backend, words):
+    chosen = nccl.backend_for(world)
+    assert (chosen.backend, chosen.words) == (backend, words)
+    assert chosen.version == ("" if backend == "gloo" else nccl.spelled(world[0].nccl))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [Seat("cuda", "a", (2, 30, 7), False), Seat("cuda", "a", (2, 27, 5), True), Seat("cpu"), Seat("cuda", "c", ())],
+)
+def test_one_rank_that_cannot_decides_for_all(odd):
+    world = seats("a", "b", nccl=(2, 30, 7), may_share=True)
+    assert nccl.backend_for(world).backend == "nccl"
+    assert nccl.backend_for([*world, odd]).backend == nccl.backend_for([odd, *world]).backend == "gloo"
+
+
+def test_a_seat_without_a_gpu_needs_no_nccl(monkeypatch):
+    monkeypatch.setattr(nccl, "loaded_version", lambda: pytest.fail("nobody needs to know"))
+    assert Seat.of(torch.device("cpu")) == Seat("cpu")
+
+
+def test_the_loaded_library_is_asked_for_its_version(monkeypatch):
+    class Library:
+        def __init__(self, name, mode):
+            self.name = name
+
+        def __getattr__(self, name):
+            # As where torch has loaded it for itself alone: it is not among the symbols of the whole process.
+            if self.name is None:
+                raise AttributeError(name)
+
+            def answer(number):
+                number._obj.value = 23007
+                return 0
+
+            return answer
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(nccl.dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(nccl.ctypes, "CDLL", Library)
+    assert nccl.loaded_version() == (2, 30, 7)
+
+
+@pytest.mark.parametrize(("platform", "built"), [("win32", True), ("linux", False)])
+def test_without_nccl_there_is_no_version(monkeypatch, platform, built):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(nccl.dist, "is_nccl_available", lambda: built)
+    assert nccl.loaded_version() == ()
+
+
+def test_a_number_of_nccl_is_a_version():
+    assert nccl.version_of(23007) == (2, 30, 7)
+    assert nccl.version_of(22705) == (2, 27, 5)
+    assert nccl.version_of(2708) == (2, 7, 8)
+
+
+def carrier_of(world):
+    return world.carrier.words
+
+
+def test_every_rank_of_a_world_knows_what_carries_its_tensors(ranks):
+    assert ranks.run(carrier_of) == ["gloo: all tensors are in host memory"] * 4
 
 
 def test_nothing_is_set_on_a_machine_without_a_gpu():
@@ -70,8 +139,47 @@ def test_several_machines_use_infiniband_where_it_is_and_the_default_route():
     assert "NCCL_SOCKET_IFNAME" not in nccl.recommended(without)
 
 
+def test_deterministic_runs_of_several_ranks_do_not_add_in_the_switches():
+    deterministic = dataclasses.replace(EIGHT_GPUS, deterministic=True)
+    assert nccl.recommended(deterministic)["NCCL_NVLS_ENABLE"] == "0"
+    assert "NCCL_NVLS_ENABLE" not in nccl.recommended(EIGHT_GPUS)
+    assert "NCCL_NVLS_ENABLE" not in nccl.recommended(dataclasses.replace(deterministic, ranks=1))
+    own = {"NCCL_NVLS_ENABLE": "1"}
+    assert "kept: NCCL_NVLS_ENABLE=1 (yours)" in nccl.apply(deterministic, own)
+    assert own["NCCL_NVLS_ENABLE"] == "1"
+
+
+def test_what_nccl_says_goes_where_it_is_kept_unless_the_user_wants_to_hear_it():
+    facts = dataclasses.replace(EIGHT_GPUS, words="/tmp/error-1.nccl")
+    assert nccl.recommended(facts)["NCCL_DEBUG_FILE"] == "/tmp/error-1.nccl"
+    own = {"NCCL_DEBUG": "INFO"}
+    nccl.apply(facts, own)
+    assert "NCCL_DEBUG_FILE" not in own
+
+
+def test_under_our_launcher_its_words_lie_beside_the_ranks_traceback(monkeypatch, tmp_path):
+    monkeypatch.setenv(launch.ERROR_FILE_VARIABLE, str(tmp_path / "error-1"))
+    monkeypatch.setenv(launch.LAUNCHER_VARIABLE, "1")
+    place = nccl_words(tmp_path / "error-1")
+    place.write_text("of an earlier attempt")
+    assert nccl._place_for_words() == str(place)
+    assert not place.exists()
+
+
+def test_a_log_is_not_given_to_nccl_which_would_empty_it(monkeypatch, tmp_path):
+    monkeypatch.delenv(launch.LAUNCHER_VARIABLE, raising=False)
+    read, write = os.pipe()
+    with (tmp_path / "log").open("w") as log, os.fdopen(read), os.fdopen(write, "w") as pipe:
+        for stream, place in ((log, ""), (pipe, "/dev/stderr")):
+            status = os.fstat(stream.fileno())
+            with monkeypatch.context() as patch:
+                patch.setattr(nccl.os, "fstat", lambda _, status=status: status)
+                assert nccl._place_for_words() == place
+
+
 def test_every_setting_has_a_reason_of_one_line():
-    for setting in nccl.settings(dataclasses.replace(EIGHT_GPUS, nodes=2, ranks=16)):
+    facts = dataclasses.replace(EIGHT_GPUS, nodes=2, ranks=16, deterministic=True, words="/dev/stderr")
+    for setting in nccl.settings(facts):
         assert setting.reason
         assert "\n" not in setting.reason
 

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from lockstep.core.distributed.failures import Exit, cause, last_words, report
+from lockstep.core.distributed.failures import TAIL_LINES, Exit, cause, last_words, nccl_words, report
 from lockstep.core.distributed.restarts import RestartPolicy
 from lockstep.core.pulse import Reading
 
@@ -120,6 +120,20 @@ def test_last_words_are_the_traceback_or_else_the_end_of_the_log(tmp_path):
     assert last_words(error, log) == ("Traceback\nValueError: a", 7.25)
     error.write_text("{ torn")
     assert last_words(error, log) == ("first\nlast", None)
+
+
+def test_the_last_warnings_of_nccl_come_before_a_traceback_whose_end_stays_the_end(tmp_path):
+    error = tmp_path / "error"
+    nccl_words(error).write_text("".join(f"NCCL WARN {line}\n" for line in range(9)))
+    frames = "\n".join(f"frame {line}" for line in range(30))
+    extra = {"py_callstack": f"{frames}\nDistBackendError: b", "timestamp": "7"}
+    error.write_text(json.dumps({"message": {"message": "b", "extraInfo": extra}}))
+    told = last_words(error, None)[0].splitlines()
+    assert told[:7] == [*(f"NCCL WARN {line}" for line in range(3, 9)), "frame 17"]
+    assert told[-1] == "DistBackendError: b"
+    assert len(told) == TAIL_LINES, "all of it is shown"
+    error.unlink()
+    assert last_words(error, None) == ("\n".join(told[:6]), None), "of a rank that just died, they are all there is"
 
 
 MEMORY = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"

@@ -229,6 +229,11 @@ class TDMPC2Learner:
             watch=self._watch,
         )
 
+    @property
+    def data_digest(self) -> str:
+        """What tells the data that it learns from without acting from other data; empty where it acts."""
+        return self._collectors[0].data_digest
+
     def state(self) -> Snapshot:
         """Everything needed to go on: each lane with its memory. Called by every rank."""
         lanes = {k: v for c in self._collectors for k, v in c.state(self._rows_written()).items()}
@@ -237,13 +242,13 @@ class TDMPC2Learner:
             "steps": self.steps,
             "gradient_updates": self.gradient_updates,
             "precision": self._precision.state(),
-            "data_digest": self._collectors[0].data_digest,
+            "data_digest": self.data_digest,
         }
         return Snapshot(dict(self.model.state_dict()), self._training.state(), counters, lanes)
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
-        refuse_other_data(snapshot.state.get("data_digest"), self._collectors[0].data_digest)
+        refuse_other_data(snapshot.state.get("data_digest"), self.data_digest)
         self.model.load_state_dict(snapshot.model)
         self._training.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

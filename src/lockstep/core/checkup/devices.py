@@ -9,7 +9,7 @@ import pynvml
 import torch
 
 from lockstep.core.checkup.finding import Finding, bad, ok, warn
-from lockstep.core.distributed.nccl import backend_for
+from lockstep.core.distributed.nccl import Seat, backend_for
 from lockstep.core.kernels import hindrance
 from lockstep.core.random import kernel_trouble
 
@@ -45,10 +45,10 @@ def gpus() -> list[Finding]:
         fix = "install the CUDA build of torch" if cpu_build else "check CUDA_VISIBLE_DEVICES and nvidia-smi"
         found.append(bad("devices", f"the driver knows {len(seen)} GPU(s), torch can use none", fix))
     else:
-        backend = backend_for(torch.device("cuda"))
+        carrier = backend_for([Seat.of(torch.device("cuda"))])
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         told = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
-        found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, backend {backend}"))
+        found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, between ranks {carrier.words}"))
         found.append(compilers(hindrance() or kernel_trouble(torch.device("cuda"))))
     return found
 

@@ -112,6 +112,8 @@ class RunConfig:
     """The field that says how long a run is."""
     path_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that name a file or a folder, which are made absolute."""
+    machine_fields: ClassVar[tuple[str, ...]] = ("runs_dir", "device", "threads", "timeout")
+    """Fields that may differ between the machines of one run, as path_fields may."""
     learning_rate_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that lr_scaling multiplies."""
     headline: ClassVar[tuple[tuple[str, str, str], ...]] = ()
@@ -150,6 +152,18 @@ class RunConfig:
                 f"lr_scaling {self.lr_scaling} needs scaling weak: with scaling strong the global batch stays the same "
                 "on any number of ranks; add --scaling weak or leave --lr-scaling out"
             )
+
+    def _settings_of_machine(self) -> set[str]:
+        # In exact the number of threads moves bits, so there it belongs to the experiment.
+        return {*self.machine_fields, *self.path_fields} - ({"threads"} if self.sync == "exact" else set())
+
+    def shared_settings(self) -> dict[str, Any]:
+        """Every field, with its value, that must be the same on all ranks of a run."""
+        return {name: value for name, value in values_of(self).items() if name not in self._settings_of_machine()}
+
+    def on_machine_of(self, other: Self) -> Self:
+        """Take over what may differ between machines from another rank's configuration."""
+        return replace(self, **{name: getattr(other, name) for name in self._settings_of_machine()})
 
     def lane_units(self) -> int:
         """How many units (environments) the lanes split among them; 0 = no limit."""

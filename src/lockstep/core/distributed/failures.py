@@ -11,10 +11,11 @@ from pathlib import Path
 from lockstep.core.pulse import NO_READING, Reading
 
 TAIL_LINES = 20
+_NCCL_LINES = 6
 
 # What a rank reports when another one has gone: with gloo, with NCCL, and in our own barrier.
 _FOLLOW_ON = re.compile(
-    r"Connection closed by peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
+    r"Connection closed by (remote )?peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
     r"remote process exited|ncclRemoteError|NCCL communicator was aborted|not all ranks arrived|"
     r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting|"
     r"Timeout waiting for key"
@@ -139,13 +140,27 @@ def report(exits: Sequence[Exit], found: Exit) -> list[str]:
     return [found.summary(), *found.last_lines(), *folded, *(hint if found.at_odds else [])]
 
 
+def nccl_words(error_file: Path) -> Path:
+    """Where NCCL writes its warnings in a rank of our launcher: beside the rank's traceback."""
+    return error_file.with_name(f"{error_file.name}.nccl")
+
+
 def last_words(error_file: Path, log: Path | None) -> tuple[str, float | None]:
-    """A rank's traceback and when it was raised; without one, the end of its log."""
+    """A rank's traceback and when it was raised; without one, the end of its log. NCCL's last warnings come first."""
+    warnings = _tail(nccl_words(error_file)).splitlines()[-_NCCL_LINES:]
+    told, raised_at = _traceback(error_file)
+    if raised_at is None and log is not None:
+        told = _tail(log)
+    # The last line stays what it was: it tells what was raised.
+    return "\n".join([*warnings, *told.splitlines()[-(TAIL_LINES - len(warnings)) :]]) if warnings else told, raised_at
+
+
+def _traceback(error_file: Path) -> tuple[str, float | None]:
     try:
         extra = json.loads(error_file.read_text())["message"]["extraInfo"]
         return extra["py_callstack"].rstrip(), float(extra.get("time", extra["timestamp"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return (_tail(log) if log is not None else ""), None
+        return "", None
 
 
 def _tail(log: Path, size: int = 16_384) -> str:

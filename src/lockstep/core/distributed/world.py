@@ -1,11 +1,12 @@
 """The world: all processes of a run, as a value that is passed down. A world of one answers every question."""
 
 import contextlib
+import json
 import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from lockstep.core.distributed.membership import check_members
 from lockstep.core.distributed.sockets import shut_afterwards
 from lockstep.core.distributed.store import launched_store
 from lockstep.core.errors import RunFailed, UserError
+
+_SEAT = "lockstep/seat/"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class World:
     """Carries flags and JSON in host memory: always gloo."""
     side_group: dist.ProcessGroup | None = None
     """Carries what one thread beside the training exchanges: always gloo."""
+    carrier: nccl.Carrier = field(default_factory=nccl.Carrier)
+    """What the data group is made of, and why."""
 
     @property
     def leads(self) -> bool:
@@ -149,16 +154,15 @@ def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
 @contextlib.contextmanager
 def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout: float) -> Iterator[World]:
     """A world of `size` ranks that meet at a store, which is held until the world is closed. Called by every rank."""
-    backend = nccl.backend_for(device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _choose_gloo_interface()
     with shut_afterwards():
-        data, control, side = _make_groups(rank, size, backend, store, timeout)
+        carrier, (data, control, side) = _make_groups(rank, size, device, store, timeout)
         for group in (control, side):
             check_members(group, rank, size, timeout)
     world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
-    yield world.with_lanes(size, "fast")
+    yield replace(world, carrier=carrier).with_lanes(size, "fast")
     # Not after an exception: the process ends then, and a group that NCCL carries would first wait for peers that may
     # never answer again.
     dist.destroy_process_group()
@@ -167,20 +171,31 @@ def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout:
     time.sleep(0.05)
 
 
+Groups = tuple[dist.ProcessGroup, dist.ProcessGroup, dist.ProcessGroup]
+
+
 def _make_groups(
-    rank: int, size: int, backend: str, store: dist.Store, timeout: float
-) -> tuple[dist.ProcessGroup, dist.ProcessGroup, dist.ProcessGroup]:
-    """The groups that carry tensors, flags, and what one thread beside the training exchanges."""
+    rank: int, size: int, device: torch.device, store: dist.Store, timeout: float
+) -> tuple[nccl.Carrier, Groups]:
+    """What carries tensors, and the groups for tensors, for flags, and for one thread beside the training."""
     limit = timedelta(seconds=timeout)
     try:
+        carrier = nccl.backend_for(_seats(nccl.Seat.of(device), rank, size, store))
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        dist.init_process_group(carrier.backend, store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, dist.DistError) as error:
         raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
     data = dist.group.WORLD
     assert data is not None
-    control = data if backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
-    return data, control, dist.new_group(backend="gloo", timeout=limit)
+    control = data if carrier.backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
+    return carrier, (data, control, dist.new_group(backend="gloo", timeout=limit))
+
+
+def _seats(own: nccl.Seat, rank: int, size: int, store: dist.Store) -> list[nccl.Seat]:
+    """The seats of all ranks, exchanged by way of the store: there is no group yet. Called by every rank."""
+    store.set(f"{_SEAT}{rank}", json.dumps(asdict(own)))
+    found = [json.loads(store.get(f"{_SEAT}{other}")) for other in range(size)]
+    return [nccl.Seat(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:
