@@ -22,7 +22,7 @@ from lockstep.core.storage.checkpoint import weights_hash
 from lockstep.core.storage.weights import load_weights
 
 PATIENCE = 900.0
-NURSERY = "lockstep.core.distributed.nursery"
+FORK_SERVER = "lockstep.core.distributed.fork_server"
 RESTARTS = "restarting all ranks"
 _KILLED_AT = re.compile(r"at step ([\d,]+)")
 _RESUMED = re.compile(r"resumed from step-(\d+)")
@@ -79,12 +79,12 @@ class Going:
             return []
 
     def ranks(self) -> list[psutil.Process]:
-        """The ranks in their order: each leads a group, as the nursery does that they come from, and nothing else."""
+        """The ranks in their order: they and the fork server that they come from lead groups, nothing else does."""
         found = []
         for process in self.family():
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                is_nursery = process.ppid() == self.process.pid and NURSERY in process.cmdline()
-                if os.getpgid(process.pid) == process.pid and not is_nursery:
+                is_server = process.ppid() == self.process.pid and FORK_SERVER in process.cmdline()
+                if os.getpgid(process.pid) == process.pid and not is_server:
                     found.append(process)
         return sorted(found, key=lambda process: process.pid)
 

@@ -98,3 +98,14 @@ def test_no_folder_reads_one_that_reads_it():
     folders = [folder for folder in reads if (ROOT / folder).is_dir()]
     mutual = [(a, b) for a in folders for b in folders if a < b and b in reads[a] and a in reads[b]]
     assert mutual == []
+
+
+def test_names_that_torch_does_not_promise_are_used_in_one_file(source):
+    path, tree = source
+    if path.name == "torch_private.py":
+        return
+    private = [name for name in imports(tree) if name.startswith("torch") and "._" in name]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            private += [f"{ast.unparse(node.value)}.{node.attr}"] if ast.unparse(node.value).startswith("torch") else []
+    assert not private, f"{path} uses {private}; core/torch_private.py is the place for it"

@@ -1,12 +1,11 @@
 """Recorded kernels: a function whose GPU work is captured once and replayed, so that Python costs nothing per call."""
 
-import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from lockstep.core import torch_private
 from lockstep.core.kernels import kernels_fit
 
 _EAGER_CALLS = 3
@@ -68,15 +67,5 @@ class Accelerator:
         if not self._compiles:
             return function
         if self.records:
-            _start_compilers()
+            torch_private.start_compilers()
         return torch.compile(function, dynamic=False)
-
-
-@functools.cache
-def _start_compilers() -> None:
-    """Start the processes that compile kernels: until they are ready, kernels are compiled one after the other."""
-    # Compiling starts them too, but they need seconds, which pass here while environments are made.
-    with contextlib.suppress(ImportError):
-        from torch._inductor.async_compile import maybe_warm_pool
-
-        maybe_warm_pool()

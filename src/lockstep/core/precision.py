@@ -7,6 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from lockstep.core import torch_private
+
 Format = Literal["auto", "fp32", "bf16", "fp16"]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,7 +38,7 @@ class Precision:
         """Take the loss scale out of the gradients again."""
         if self._scales:
             gradients = [p.grad for p in parameters if p.grad is not None]
-            torch._foreach_div_(gradients, self.scale)
+            torch_private.divide(gradients, self.scale)
 
     def learn_from(self, finite: Tensor) -> None:
         """Adapt the loss scale: halve it after an overflow, double it after a long run of good steps."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from lockstep.core import torch_private
+
 
 def target_of(network: nn.Module) -> nn.Module:
     """A copy with memory of its own that no gradient reaches; `follow` moves it."""
@@ -15,7 +17,7 @@ def target_of(network: nn.Module) -> nn.Module:
 @torch.no_grad()
 def follow(target: nn.Module, source: nn.Module, share: float) -> None:
     """Move every weight of the target this share of the way to the source's."""
-    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), share)
+    torch_private.move_towards(list(target.parameters()), list(source.parameters()), share)
 
 
 def view_of(network: nn.Module) -> nn.Module:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from lockstep.core import torch_private
+
 
 class Descent:
     """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
@@ -58,11 +60,10 @@ class Descent:
     def step(self) -> tuple[Tensor, Tensor]:
         """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = torch.linalg.vector_norm(torch.stack(torch_private.norms(gradients)))
         finite = torch.isfinite(norm)
-        torch._foreach_mul_(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
-        # The fused kernel leaves everything as it is where this is 1, without waiting for the device.
-        self._adam.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
+        torch_private.multiply(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
+        torch_private.leave_out_next_step(self._adam, (~finite).to(torch.float32))
         if self._fused or bool(finite):
             self._adam.step()
         return norm, finite

@@ -2,9 +2,8 @@ import socket
 
 import pytest
 
-from lockstep.core.distributed import rendezvous
 from lockstep.core.distributed.machines import Machines, interface_of
-from lockstep.core.errors import RunFailed, UserError
+from lockstep.core.errors import UserError
 
 
 def test_one_machine_needs_no_place_to_meet():
@@ -48,10 +47,3 @@ def test_the_address_to_be_reached_by_is_the_one_on_the_way_to_the_meeting():
 def test_a_name_that_nobody_knows_is_named():
     with pytest.raises(UserError, match=r"no-such-machine.invalid:1: the name is not known here"):
         Machines(1, 2, "no-such-machine.invalid", 1).address()
-
-
-def test_a_service_that_is_no_store_of_ours_is_not_waited_for_beyond_patience():
-    with socket.create_server(("127.0.0.1", 0)) as foreign:
-        machines = Machines.parse("2", f"localhost:{foreign.getsockname()[1]}")
-        with pytest.raises(RunFailed, match=r"no run of ours answered within 0.5 s \(here the port is taken"):
-            rendezvous.open_meeting(machines, 0.5)
