@@ -93,19 +93,18 @@ def launch(
     timeout: float = 600.0,
     smaller: Callable[[int], str | None] = lambda halvings: None,
     modules: Sequence[str] = (),
-    device: str = "auto",
 ) -> int:
     """Run `lockstep ARGV` on so many ranks of this machine, restarting after a crash; returns the exit code.
 
     secret: what the launchers of all machines know; None where there is one machine.
     smaller: how the user would ask for micro-batches halved so many times; None where that cannot be.
-    modules: what every rank imports first. device: where the user wants them to compute.
+    modules: what every rank imports first.
     """
     from lockstep.core.distributed import fork_server
     from lockstep.core.distributed.launcher import run_ranks
 
     command, threads = ["-m", "lockstep", *argv], threads_per_rank(ranks, threads)
-    with fork_server.opened(command, modules, threads, device) as opened:
+    with fork_server.opened(command, modules, threads) as opened:
         return run_ranks(
             [sys.executable, *command],
             ranks,

@@ -193,7 +193,6 @@ def _launch(
         timeout=config.timeout,
         smaller=lambda times: _how_to_halve(config, times),
         modules=("lockstep.core.session", f"lockstep.workloads.{workload.name}.build"),
-        device=config.device,
     )
 
 

@@ -8,7 +8,6 @@ import time
 import psutil
 import pytest
 
-from lockstep.core import launch
 from lockstep.core.distributed import fork_server
 from lockstep.core.distributed.launcher import run_ranks
 
@@ -44,7 +43,7 @@ def start(tmp_path, monkeypatch):
     def run(more, modules=("heavy",)):
         (tmp_path / "small_rank.py").write_text(RANK + more)
         lines, words = [], ["-m", "small_rank", str(tmp_path)]
-        with fork_server.opened(words, modules, 1, "cpu") as opened:
+        with fork_server.opened(words, modules, 1) as opened:
             assert opened is not None
             code = run_ranks([sys.executable, *words], 2, fork_server=opened, say=lines.append)
         return code, lines
@@ -81,12 +80,14 @@ def test_where_no_fork_is_safe_ranks_are_programs_of_their_own(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "once once "
 
 
-def test_a_gpu_that_may_be_used_keeps_ranks_from_being_forked(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "_DRIVERS", (tmp_path / "none", tmp_path))
-    with fork_server.opened(["-m", "json.tool"], ["json"], 1, "auto") as opened:
-        assert opened is None
-    with fork_server.opened(["-m", "json.tool"], ["json"], 1, "cpu") as opened:
-        assert opened is not None
+def test_a_gpu_that_an_import_has_opened_keeps_ranks_from_being_forked(start, tmp_path):
+    # A module that opens a file which the server takes for a GPU's.
+    (tmp_path / "opens_gpu.py").write_text(
+        f"from lockstep.core.distributed import fork_server\nimport __main__\nkept = open('{tmp_path}/imports')\n"
+        f"__main__._GPU_FILES = ('{tmp_path}/imports',)"
+    )
+    assert start("", modules=("heavy", "opens_gpu")) == (0, [])
+    assert (tmp_path / "imports").read_text() == "once once once "
 
 
 def test_ranks_die_with_the_fork_server_which_then_has_no_more(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from lockstep.core import launch
 
 _NOT_FOR_US = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP") if hasattr(signal, name)]
 """Requests that a cluster sends to all processes of a run: the launcher and the ranks answer them."""
+_GPU_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")
 _PATIENCE = 300.0
 _TICK = 0.02
 
@@ -122,11 +123,9 @@ class ForkServer:
 
 
 @contextlib.contextmanager
-def opened(command: Sequence[str], modules: Sequence[str], threads: int, device: str) -> Iterator[ForkServer | None]:
-    """A fork server for ranks of a command on a device; None where each rank had better be a program of its own."""
-    # A GPU's driver that was touched before the fork is lost to the ranks, and machines with GPUs do not lack cores.
-    touchy = device != "cpu" and launch.has_gpu_driver()
-    if not modules or sys.platform != "linux" or touchy:
+def opened(command: Sequence[str], modules: Sequence[str], threads: int) -> Iterator[ForkServer | None]:
+    """A fork server for ranks of a command; None where each rank had better be a program of its own."""
+    if not modules or sys.platform != "linux":
         yield None
         return
     server = ForkServer(command, modules, threads)
@@ -190,6 +189,15 @@ def _become(order: dict[str, Any], server: int) -> None:
         faulthandler.enable()
 
 
+def _opened_gpu() -> bool:
+    """Whether an import has opened a GPU's driver; importing torch alone does not."""
+    for link in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith(_GPU_FILES):
+                return True
+    return False
+
+
 def main(launcher: str, answers: str, modules: str, *command: str) -> None:
     """Import, then serve; in a child, become the rank."""
     launch.die_with_parent(int(launcher))
@@ -202,8 +210,9 @@ def main(launcher: str, answers: str, modules: str, *command: str) -> None:
         # What cannot be imported is told by the rank that needs it.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
-    if threading.active_count() > 1:
-        # A lock that another thread holds would stay locked in the fork for ever; ranks are then started as usual.
+    if threading.active_count() > 1 or _opened_gpu():
+        # A lock that another thread holds would stay locked in the fork for ever, and a GPU's driver that is open here
+        # is lost to the fork. Ranks are then started as programs of their own.
         return
     server = os.getpid()
     order = serve(os.fdopen(0, "rb", buffering=0, closefd=False), int(answers), usual)
