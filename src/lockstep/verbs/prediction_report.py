@@ -8,7 +8,7 @@ from rich.table import Table
 from lockstep.verbs.prediction import WORTHWHILE, Check, Exchanges, Forecast, Link, Prediction
 
 _REASONS = {
-    "compute": "it is compute, which still shrinks with every rank",
+    "compute": "compute still shrinks with every rank",
     "uneven lanes": "some ranks have one lane more than others, which these wait for; let the ranks divide --lanes",
     "small shares": "a rank's share of the work is so small that computing it hardly becomes faster; larger batches "
     "(--scaling weak) keep shares large",
@@ -30,8 +30,10 @@ def table(title: str, device: str, measured: Mapping[int, float], prediction: Pr
             found.add_row(str(ranks), "check", *_check_cells(check, one), end_section=ranks == max(measured))
     for forecast in prediction.forecasts:
         found.add_row(str(forecast.ranks), "predicted", *_cells(forecast))
-    for ranks in prediction.impossible:
-        found.add_row(str(ranks), "cannot", "", "", "", f"lanes: --lanes {ranks}")
+    for ranks, reason in prediction.impossible.items():
+        # Weak scaling may also ask for more than other settings allow.
+        lacking = f"lanes: --lanes {ranks}" if reason.startswith(f"ranks {ranks} is more") else "settings"
+        found.add_row(str(ranks), "cannot", "", "", "", lacking)
     return found
 
 
@@ -79,8 +81,7 @@ def _about_end(forecasts: list[Forecast]) -> str:
     told = low or forecasts[-1]
     verb = "falls below" if low else "stays above"
     until = f"at {told.ranks} ranks" if low else f"up to {told.ranks} ranks"
-    reason = f"what limits it there: {_REASONS[told.limit]}"
-    return f"Predicted efficiency {verb} {WORTHWHILE:.0%} {until} ({told.efficiency:.0%}); {reason}."
+    return f"Predicted efficiency {verb} {WORTHWHILE:.0%} {until} ({told.efficiency:.0%}): {_REASONS[told.limit]}."
 
 
 def _about_link(prediction: Prediction) -> str:
@@ -116,6 +117,7 @@ def _link_json(link: Link) -> dict[str, Any]:
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:
+    """With seconds a step, from which it follows what another bandwidth or latency would do."""
     return {
         "ranks": forecast.ranks,
         "predicted_steps_per_second": forecast.speed,
@@ -125,6 +127,9 @@ def _forecast_json(forecast: Forecast) -> dict[str, Any]:
             "bytes": forecast.share(forecast.transfer),
             "latency": forecast.share(forecast.waiting),
         },
+        "compute_seconds_per_step": forecast.compute,
+        "bytes_seconds_per_step": forecast.transfer,
+        "latency_seconds_per_step": forecast.waiting,
         "limited_by": forecast.limit,
     }
 
