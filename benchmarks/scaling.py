@@ -46,7 +46,7 @@ def row(found, links):
     for world in told["predicted"]:
         others = "".join(f", {efficiency(found, world, link):.0%}" for link in links)
         cells.append(f"{world['predicted_efficiency']:.0%}{others} ({world['limited_by']})")
-    return cells
+    return [*cells, *("cannot (lanes)" for _ in told["not_possible"])]
 
 
 def main():
@@ -62,7 +62,11 @@ def main():
             link = found["prediction"]["link"]
             print(f"{found['device']}; link of the first: {link['source']}, {link['gb_per_second']:.3g} GB/s, ", end="")
             print(f"{link['latency_microseconds']:.3g} microseconds\n")
-            worlds = [f"{world['ranks']} ranks, predicted" for world in found["prediction"]["predicted"]]
+            sizes = [
+                *(world["ranks"] for world in found["prediction"]["predicted"]),
+                *found["prediction"]["not_possible"],
+            ]
+            worlds = [f"{size} ranks, predicted" for size in sizes]
             columns = ["workload", "steps an update", "exchanges", "moved", "check", *worlds]
             print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         print(f"| {' | '.join(row(found, links))} |", flush=True)
