@@ -172,6 +172,47 @@ def test_wrong_words_are_told_in_one_line_before_a_process_starts(capsys, monkey
     assert "the nearest name is grid_size" in complaint(capsys, "snake", "--grid-siz", "8")
 
 
+def test_a_prediction_is_refused_in_one_line_where_it_makes_no_sense(capsys, monkeypatch):
+    monkeypatch.setattr(verb, "_measure", lambda plan, options: pytest.fail("was started"))
+    snake = ("snake", "--ranks", "1,4")
+    assert "--predict 4: 4 ranks are measured; predict more than those" in complaint(capsys, *snake, "--predict", "4")
+    assert "--predict 2: 4 ranks are measured" in complaint(capsys, *snake, "--predict", "2")
+    assert "--bandwidth 400: only a prediction uses it; add --predict" in complaint(
+        capsys, *snake, "--bandwidth", "400"
+    )
+    assert "--latency 9: only a prediction uses it" in complaint(capsys, *snake, "--latency", "9")
+    alone = ("snake", "--ranks", "1", "--predict", "8")
+    assert "one rank alone measures no exchange; measure two" in complaint(capsys, *alone)
+    assert "give --bandwidth and --latency" in complaint(capsys, *alone, "--bandwidth", "400")
+    assert "bandwidth -1 (flag --bandwidth): out of range" in complaint(capsys, *alone, "--bandwidth", "-1")
+
+
+def test_a_whole_prediction_says_of_every_row_what_it_is(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["--preset", "debug", "--rounds", "1", "--updates", "1", "--predict", "16", "--latency", "50"]
+    assert main(["bench", "snake", "--ranks", "1,2", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if "PREDICTED, not measured: snake" in line)
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines[start:] if line.startswith("│")]
+    kinds = [(row[0], row[1]) for row in rows]
+    assert kinds == [
+        ("1", "measured"),
+        ("2", "measured"),
+        ("2", "check"),
+        ("4", "predicted"),
+        ("8", "predicted"),
+        ("16", "cannot"),
+    ]
+    assert rows[2][-1].startswith("error ") and rows[-1][-1] == "lanes: --lanes 16"
+    assert max(map(len, lines)) <= 80
+    told = " ".join(" ".join(lines[start:]).split())
+    assert "latency given, bandwidth measured between 2 ranks here, gloo" in told
+    # Eight minibatches with a gradient of 38,853 numbers each (convolution 448, features 37,120, heads 1,285), and two
+    # sums of a few numbers.
+    assert "An update (256 steps) makes 10 sum(s) over ranks, 1.24 MB in all; 1 decision(s)." in told
+    assert "8 lanes; use at most 8 ranks, or start the run with --lanes 16" in told
+
+
 def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch):
     def refuse(pool, ranks, function, *arguments):
         assert function == "time_peer"

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
@@ -16,9 +16,11 @@ from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import resolve, to_yaml
 from lockstep.core.errors import UserError
 from lockstep.core.machine import this_machine
-from lockstep.verbs import bench_report
+from lockstep.verbs import bench_prediction, bench_report, prediction
 from lockstep.verbs import words as command
+from lockstep.verbs.bench_prediction import Machine, Rehearsal
 from lockstep.verbs.bench_report import Bench, Like, Peer, Row, told
+from lockstep.verbs.prediction import Prediction
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
 USAGE = (
     "lockstep bench [WORKLOAD] [--ranks 1,2] [--against NAME] [--preset NAME] [--updates N] [--seconds S] [--json]\n"
-    "       [--FIELD VALUE]...\n\n"
+    "       [--predict N [--bandwidth GB/s] [--latency MICROSECONDS]] [--FIELD VALUE]...\n\n"
     "Without a WORKLOAD all of them are measured. On a CPU each rank has one thread unless --threads says otherwise.\n"
-    "All that is compared takes turns, round after round, so that what else the machine does falls on all alike."
+    "All that is compared takes turns, round after round, so that what else the machine does falls on all alike.\n"
+    "--predict N says how fast up to N ranks would be, each on a device like this one: one rank does what a rank of N\n"
+    "would do, and what it would exchange is counted and goes over the link that is measured here or given."
 )
 _TIMEOUT = 3600.0
 # A GPU records its kernels during the first updates; a CPU only gets its memory.
@@ -52,6 +56,12 @@ class BenchOptions:
     """Updates of each measurement; 0 = as many as fit into --seconds, at least one."""
     seconds: Annotated[float, Range(above=0)] = 8.0
     """Seconds of each measurement."""
+    predict: OffOrCount = 0
+    """Also predict worlds of up to so many ranks; 0 = none."""
+    bandwidth: Annotated[float, Range(at_least=0)] = 0.0
+    """For --predict: GB/s that each rank can send while all exchange gradients; 0 = as measured here."""
+    latency: Annotated[float, Range(at_least=0)] = 0.0
+    """For --predict: microseconds of the smallest exchange between two ranks; 0 = as measured here."""
     json: bool = False
     """Print everything as one JSON object instead of tables."""
 
@@ -65,6 +75,8 @@ class _Plan:
     config: RunConfig
     sizes: list[int]
     against: str
+    predicted: list[int] = field(default_factory=list)
+    """Larger worlds to predict."""
 
     @property
     def threads(self) -> int:
@@ -91,26 +103,30 @@ class _Contender:
     pool: "RankPool"
     ranks: int
     function: str
-    arguments: tuple[str, ...]
+    arguments: tuple[Any, ...]
     updates: int = 1
-    speeds: list[float] = field(default_factory=list)
-    """Steps a second over all ranks, round by round."""
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    """What rank 0 said of each round, with the seconds of the slowest rank."""
 
-    def train(self, updates: int) -> tuple[float, float]:
-        """Train for some updates; returns the steps and the seconds of the slowest rank."""
+    @property
+    def speeds(self) -> list[float]:
+        """Steps a second over all ranks, round by round."""
+        return [turn["steps"] / turn["seconds"] for turn in self.turns]
+
+    def train(self, updates: int) -> dict[str, Any]:
+        """Train for some updates; returns what rank 0 says, with the seconds of the slowest rank."""
         done = _on_ranks(self.pool, self.ranks, self.function, *self.arguments, updates)
-        return done[0]["steps"], max(rank["seconds"] for rank in done)
+        return {**done[0], "seconds": max(rank["seconds"] for rank in done)}
 
     def warm_up(self, times: int, options: BenchOptions) -> None:
         """Train without counting, and choose the length of a measurement by how long that takes."""
         for _ in range(times):
-            _, seconds = self.train(1)
+            seconds = self.train(1)["seconds"]
         self.updates = options.updates or max(1, round(options.seconds / seconds))
 
     def take_turn(self) -> None:
         """Measure once."""
-        steps, seconds = self.train(self.updates)
-        self.speeds.append(steps / seconds)
+        self.turns.append(self.train(self.updates))
         _say(f"{self.name}: {self.speeds[-1]:,.0f} steps/s")
 
 
@@ -147,7 +163,27 @@ def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: 
     if sizes[0] < 1:
         raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")
     config.for_world(sizes[-1])
-    return _Plan(workload, preset, config, sizes, against)
+    return _Plan(workload, preset, config, sizes, against, _predicted(options, sizes))
+
+
+def _predicted(options: BenchOptions, sizes: list[int]) -> list[int]:
+    """The worlds to predict, or what is wrong with asking for them."""
+    wanted = options.predict
+    if not wanted:
+        given = next((name for name in ("bandwidth", "latency") if getattr(options, name)), None)
+        if given:
+            raise UserError(f"--{given} {getattr(options, given):g}: only a prediction uses it; add --predict N")
+        return []
+    if wanted <= sizes[-1]:
+        raise UserError(
+            f"--predict {wanted}: {sizes[-1]} ranks are measured; predict more than those, or leave --predict out"
+        )
+    if sizes[-1] == 1 and not (options.bandwidth and options.latency):
+        raise UserError(
+            f"--predict {wanted}: one rank alone measures no exchange; measure two (--ranks 1,2), or give --bandwidth "
+            "and --latency"
+        )
+    return prediction.sizes_up_to(wanted, sizes[-1])
 
 
 def _measure(plan: _Plan, options: BenchOptions) -> Bench:
@@ -182,14 +218,17 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
             count: _Contender(f"{plan.against}, {count} thread(s)", pools[count], 1, "time_peer", arguments)
             for count in counts
         }
+        rehearsed = _rehearsals(plan, stack, kind) if plan.predicted else {}
         used_by_others = _watch_others()
-        _compete(plan, [*theirs.values()], [*ours.values(), *alike.values()], options, _WARM_UPS.get(kind, 1))
+        ours_and_like = [*ours.values(), *alike.values(), *rehearsed.values()]
+        _compete(plan, [*theirs.values()], ours_and_like, options, _WARM_UPS.get(kind, 1))
         rows = _look_inside(plan, pool, kind, [*ours.values()])
         others = used_by_others()
+        outlook = _look_ahead(plan, options, pool, kind, ours, rehearsed) if plan.predicted else None
     peers = [Peer(plan.against, count, contender.speeds) for count, contender in theirs.items()]
     cores = this_machine().logical_cores
     likes = [Like(size, plan.likeness, contender.speeds) for size, contender in alike.items()]
-    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers, likes)
+    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers, likes, outlook)
 
 
 def _compete(
@@ -233,6 +272,45 @@ def _look_inside(plan: _Plan, pool: "RankPool", kind: str, ours: list[_Contender
         gradient_updates = looks[0]["gradient_updates"] / looks[0]["steps"]
         rows.append(Row(contender.ranks, contender.speeds, parts, operations, matmul, gradient_updates))
     return rows
+
+
+def _rehearsals(plan: _Plan, stack: contextlib.ExitStack, kind: str) -> dict[int, _Contender]:
+    """One rank for each world that is predicted or checked, to do what a rank of that world does."""
+    from lockstep.core.distributed.pool import RankPool
+
+    able, _ = bench_prediction.possible(plan.config, plan.predicted)
+    # A process of its own: there DDP finds a group with nobody else in it.
+    pool = stack.enter_context(RankPool(1, kind, plan.threads))
+    return {
+        size: _Contender(
+            f"1 of {size} ranks, without exchanges",
+            pool,
+            1,
+            "time_rehearsal",
+            (plan.workload.name, plan.text(size, kind), size),
+        )
+        for size in [*plan.sizes[1:], *able]
+    }
+
+
+def _look_ahead(
+    plan: _Plan,
+    options: BenchOptions,
+    pool: "RankPool",
+    kind: str,
+    ours: dict[int, _Contender],
+    rehearsed: dict[int, _Contender],
+) -> Prediction:
+    """What all this says about larger worlds."""
+    import torch
+
+    own = torch.cuda.device_count() if kind == "cuda" else this_machine().logical_cores / plan.threads
+    machine = Machine(kind, own if kind in ("cpu", "cuda") else 1)
+    rehearsals = [Rehearsal(size, contender.updates, contender.turns) for size, contender in rehearsed.items()]
+    here = bench_prediction.measure_link(pool, plan.sizes, rehearsals, machine) if plan.sizes[-1] > 1 else None
+    there = bench_prediction.given_link(here, options.bandwidth, options.latency, machine)
+    speeds = {size: median(contender.speeds) for size, contender in ours.items()}
+    return bench_prediction.predict(plan.config, plan.predicted, speeds, rehearsals, here, there, machine)
 
 
 def _watch_others() -> Callable[[], float]:

@@ -7,6 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lockstep.verbs import prediction_report
+from lockstep.verbs.prediction import Prediction
+
 PARTS = ("environment", "acting", "learning", "sync", "idle", "other")
 _WAITING = ("sync", "idle")
 _CALCULATING = ("acting", "learning")
@@ -102,6 +105,8 @@ class Bench:
     rows: list[Row]
     peers: list[Peer]
     likes: list[Like] = field(default_factory=list)
+    prediction: Prediction | None = None
+    """What larger worlds would do."""
 
     def rival(self, row: Row | Like) -> Peer | None:
         """What to compare with: the other program at its fastest with no more threads than these ranks have."""
@@ -116,12 +121,19 @@ def show(bench: Bench) -> None:
     console.print(_split_table(bench))
     for sentence in sentences(bench):
         console.print(sentence, highlight=False)
+    if bench.prediction is None:
+        return
+    speeds = {row.ranks: row.speed for row in bench.rows}
+    title = f"{bench.workload}, preset {bench.preset}"
+    console.print(prediction_report.table(title, bench.device, speeds, bench.prediction))
+    for sentence in prediction_report.sentences(bench.prediction):
+        console.print(sentence, highlight=False)
 
 
 def as_json(bench: Bench) -> dict[str, Any]:
     """Everything, by names that say their unit."""
     one = bench.rows[0]
-    return {
+    found = {
         "workload": bench.workload,
         "preset": bench.preset,
         "device": bench.device,
@@ -141,6 +153,9 @@ def as_json(bench: Bench) -> dict[str, Any]:
         "with_the_peers_network": [_like_json(like, bench.rival(like)) for like in bench.likes],
         "in_words": sentences(bench),
     }
+    if bench.prediction is not None:
+        found["prediction"] = prediction_report.as_json(bench.prediction)
+    return found
 
 
 def _row_json(row: Row, one: Row, rival: Peer | None) -> dict[str, Any]:

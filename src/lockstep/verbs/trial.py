@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lockstep.core.config.sources import from_yaml
 from lockstep.core.distributed.profiling import MeasuredWorld
+from lockstep.core.distributed.rehearsal import RehearsedWorld
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Learner
 from lockstep.core.reporting.metrics import reduce
@@ -62,6 +63,26 @@ def standing_learner(world: World, workload: str, config_text: str) -> Learner:
     return open_learner(world, workload, config_text)
 
 
+def time_rehearsal(world: World, workload: str, config_text: str, ranks: int, updates: int) -> dict[str, Any]:
+    """As `time_updates`, by one rank that does the part of rank 0 of `ranks`; its exchanges are counted, not made."""
+    rehearsed, learner = _standing_rehearsal(world, workload, config_text, ranks)
+    rehearsed.tally.take()
+    before = learner.steps
+    start = time.perf_counter()
+    for _ in range(updates):
+        learner.step()
+    world.device_barrier()
+    seconds = time.perf_counter() - start
+    return {"steps": learner.steps - before, "seconds": seconds, "exchanges": rehearsed.tally.take()}
+
+
+@functools.cache
+def _standing_rehearsal(world: World, workload: str, config_text: str, ranks: int) -> tuple[RehearsedWorld, Learner]:
+    rehearsed = RehearsedWorld.of(world, ranks)
+    # Dealing out the lanes makes another world, with the same tally.
+    return rehearsed, open_learner(rehearsed, workload, config_text)
+
+
 def time_peer(world: World, workload: str, config_text: str, peer: str, updates: int) -> dict[str, float]:
     """As `time_updates`, by another program on one rank."""
     chosen = registry.load(workload)
@@ -79,8 +100,7 @@ def profile_updates(world: World, workload: str, config_text: str, updates: int)
     """
     measured = MeasuredWorld.of(world)
     learner = open_learner(measured, workload, config_text)
-    with measured.exchanging_apart():
-        learner.step()
+    learner.step()
     learner.timings(), measured.watch.take()
     before, gradients_before = learner.steps, _gradient_updates(learner)
     world.barrier("start of a measurement")

@@ -3,7 +3,6 @@ import time
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.core.distributed.profiling import MeasuredWorld
 from lockstep.core.distributed.world import World
@@ -39,14 +38,9 @@ def gradient_of_ranks(world, apart):
     measured = MeasuredWorld.of(world)
     layer = nn.Linear(2, 1, bias=False)
     nn.init.ones_(layer.weight)
-    module = DistributedDataParallel(layer, process_group=world.data_group)
+    module = (measured if apart else world).data_parallel(layer)
     batch = torch.tensor([[1.0, 10.0]]) * (world.rank + 1)
-    if apart:
-        with measured.exchanging_apart():
-            loss = module(batch).sum()
-    else:
-        loss = module(batch).sum()
-    loss.backward()
+    module(batch).sum().backward()
     return layer.weight.grad.flatten().tolist(), sorted(measured.watch.take())
 
 

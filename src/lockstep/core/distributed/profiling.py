@@ -1,14 +1,12 @@
 """Where ranks lose time to each other: waiting for the slowest (idle) apart from the exchange itself (sync)."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.core.distributed.world import World
@@ -48,21 +46,11 @@ class MeasuredWorld(World):
             return super().total(parts)  # It is a `sum`, measured there.
         return self._exchange(lambda: World.total(self, parts))
 
-    @contextlib.contextmanager
-    def exchanging_apart(self) -> Iterator[None]:
-        """Have every DDP module that is first called in here exchange through this world, after its backward pass."""
-        seen: set[int] = set()
-
-        def hook(module: torch.nn.Module, _: Any) -> None:
-            if isinstance(module, DistributedDataParallel) and id(module) not in seen:
-                seen.add(id(module))
-                module.register_comm_hook(self, _mean_over_ranks)
-
-        handle = register_module_forward_pre_hook(hook)
-        try:
-            yield
-        finally:
-            handle.remove()
+    def data_parallel(self, module: nn.Module) -> DistributedDataParallel:
+        """See World; what DDP exchanges goes through this world's `sum`. Called by every rank."""
+        wrapped = super().data_parallel(module)
+        wrapped.register_comm_hook(self, mean_over_ranks)
+        return wrapped
 
     def _exchange(self, exchange: Callable[[], Result]) -> Result:
         if self.size == 1:
@@ -75,7 +63,7 @@ class MeasuredWorld(World):
             return exchange()
 
 
-def _mean_over_ranks(world: MeasuredWorld, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def mean_over_ranks(world: World, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """What DDP does with a bucket of gradients by itself, here while nothing else goes on."""
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(world.sum(bucket.buffer().div_(world.size)))

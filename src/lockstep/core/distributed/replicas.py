@@ -39,7 +39,7 @@ class DDPReplica:
         self._parameters = list(loss.parameters())
         self._module = loss
         if world.size > 1:
-            self._module = DistributedDataParallel(loss, process_group=world.data_group, gradient_as_bucket_view=True)
+            self._module = world.data_parallel(loss)
 
     def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
         """See Replica. DDP averages over ranks, so each share is multiplied by their number."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.core.distributed import collectives, environment, nccl
 from lockstep.core.distributed.environment import all_on_this_machine, launched_rank, launched_size, local_rank
@@ -90,6 +91,10 @@ class World:
         if self.data_group is not None:
             rows = collectives.gather_rows(rows, self.lanes.counts, self.data_group)
         return add_in_order(rows)
+
+    def data_parallel(self, module: nn.Module) -> DistributedDataParallel:
+        """The module, its gradients averaged over ranks during each backward pass. Called by every rank."""
+        return DistributedDataParallel(module, process_group=self.data_group, gradient_as_bucket_view=True)
 
     def first(self, size: int) -> "World | None":
         """A world of the first `size` ranks; None on the others. Called by every rank."""
