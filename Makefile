@@ -6,12 +6,13 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-workloads test-core test-slow faults lint format bench clean
+.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
 	@echo "make setup      make .venv and install Lockstep into it"
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
+	@echo "make test-gpu   what needs an NVIDIA GPU make test-torch TORCH=2.11.0   the tests of ranks with another torch"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
 	@echo "make lint       ruff and mypy            make bench       snake beside its peer; benchmarks/README.md has the rest"
 
@@ -46,6 +47,26 @@ test-core:
 
 test-slow: $(DEV_STAMP)
 	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(DEV_STAMP)
+	$(BIN)/python -m pytest -m gpu
+
+# Another torch in an environment of its own: the tests that start ranks, restart them and resume, then every workload.
+TORCH ?= 2.11.0
+OTHER := .venv-torch-$(TORCH)
+OTHER_INSTALL := $(OTHER)/bin/pip install --quiet --disable-pip-version-check -c $(OTHER)/constraints.txt
+RANKS := tests/core/distributed tests/core/test_torch_private.py tests/faults tests/distributed
+
+$(OTHER)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(OTHER)/constraints.txt
+	$(OTHER_INSTALL) torch
+	$(OTHER_INSTALL) -e ".[control,pettingzoo,parquet]" pytest pytest-timeout hypothesis
+	@touch $@
+
+test-torch: $(OTHER)/.installed
+	$(OTHER)/bin/python -m pytest $(RANKS) $(PYTEST) > $(OTHER)/tests.log || { cat $(OTHER)/tests.log; exit 1; }
+	$(OTHER)/bin/python benchmarks/torch_versions.py --write --tests "$$(tail -n 1 $(OTHER)/tests.log)"
 
 faults: $(DEV_STAMP)
 	$(BIN)/python benchmarks/fault_campaign.py --write
