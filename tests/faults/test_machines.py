@@ -1,6 +1,10 @@
 """Runs that span machines: they come, go and are cut off, and the run ends in the weights of the run on one rank."""
 
+import json
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -96,3 +100,59 @@ def test_a_bad_link_makes_a_run_slower_and_nothing_else(machines, network, tools
     first.ends(within=500)
     second.ends(within=60)
     assert tools.hash_of(tmp_path / "run") == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["fast", "exact"])
+def test_machines_that_were_given_different_settings_are_refused(start, network, tools, tmp_path, sync):
+    words = tools.snake(tmp_path, "run", "--ranks", "1", "--nnodes", "2", "--timeout", "60", "--sync", sync)
+    endpoint = ["--rdzv-endpoint", f"{network.address(0)}:29500"]
+    both = [start(*words, *endpoint, "--gamma", gamma, prefix=network.on(n)) for n, gamma in enumerate(("0.99", "0.5"))]
+    outputs = [one.ends(2, within=90) for one in both]
+    told = "rank 1 was given gamma 0.5, rank 0 0.99"
+    other = "rank 1 was given gamma 0.99, rank 0 0.5"
+    assert any(told in output or other in output for output in outputs)
+    assert not (tmp_path / "run/config.yaml").exists(), "no run began"
+
+
+STRANGER = """
+import contextlib, json, os, pickle, socket, struct, sys, time
+class Payload:
+    def __reduce__(self):
+        return (os.system, (f"touch {sys.argv[1]}",))
+address, end, kept, answers = sys.argv[2], time.monotonic() + float(sys.argv[3]), [], []
+body = pickle.dumps(Payload())
+framed = [struct.pack(">I", len(text)) + text for text in (body, b"{}", b"[" * 900)]
+messages = [b"", b"\\xff" * 65536, struct.pack(">I", 2**31), *framed]
+while time.monotonic() < end:
+    for port in (29500, *range(32768, 61000, 997)):
+        for message in messages if port == 29500 else messages[:1]:
+            one = socket.socket()
+            one.settimeout(0.05)
+            with contextlib.suppress(OSError):
+                one.connect((address, port))
+                one.sendall(message)
+                answers.append(one.recv(4096).decode(errors="replace"))
+            kept = [*kept, one][-200:]
+print(json.dumps([answer for answer in answers if answer and "challenge" not in answer]))
+"""
+
+
+@pytest.mark.slow
+def test_a_stranger_on_the_network_runs_nothing_and_changes_nothing(machines, network, tools, undisturbed, tmp_path):
+    canary = tmp_path / "canary"
+    first, second = machines(0), machines(1)
+    run = tmp_path / "run"
+    tools.wait_until(lambda: size(run, tools) == 2, what="two ranks")
+    attacks = [
+        subprocess.Popen(
+            [*network.on(2), sys.executable, "-c", STRANGER, str(canary), network.address(number), "8"],
+            env=os.environ, stdout=subprocess.PIPE, text=True,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    assert [json.loads(attack.communicate(timeout=120)[0]) for attack in attacks] == [[], []], "a challenge, no more"
+    assert "turned away a connection from 10.77.0.3" in first.ends()
+    second.ends()
+    assert not canary.exists()
+    assert tools.hash_of(run) == undisturbed
