@@ -3,6 +3,7 @@
 python benchmarks/fault_campaign.py                      everything (hours on two cores)
 python benchmarks/fault_campaign.py --rows 1,2 --kills 5 some rows, fewer kills
 python benchmarks/fault_campaign.py --write              also put the table into docs/guarantees.md
+python benchmarks/fault_campaign.py --over nccl --write  on a machine with GPUs: the rows that NCCL changes
 
 The kills of one workload alone, so that several can be counted at the same time or on another machine:
 
@@ -23,7 +24,9 @@ from fault_tally import Options, Row, Tally, close_benches, tests
 from lockstep.workloads import registry
 
 PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
-BEGIN, END = "<!-- fault table: begin -->", "<!-- fault table: end -->"
+TABLES = {"gloo": "fault table", "nccl": "fault table over NCCL"}
+OVER_NCCL = "1,4,6,7,9,22"
+"""What a GPU changes about: how ranks are waited for, and how they are ended."""
 _STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
 _MACHINES = "tests/faults/test_machines.py"
 _BAD_DATA = "header or no_file or archive or (history and (bad or refused or missing or byte or unknown))"
@@ -73,14 +76,15 @@ def table(results: dict[int, Tally]) -> list[str]:
     return lines
 
 
-def write(lines: list[str]) -> None:
+def write(lines: list[str], table_name: str) -> None:
     """Put the table into the page, in the place of the old one; rows that were not run stay."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    old, _, after = rest.partition(END)
+    begin, end = (f"<!-- {TABLES[table_name]}: {place} -->" for place in ("begin", "end"))
+    before, _, rest = PAGE.read_text().partition(begin)
+    old, _, after = rest.partition(end)
     found = {line.split("|")[1].strip(): line for line in [*old.strip().splitlines(), *lines] if line.startswith("|")}
     head = [found.pop(name) for name in ("#", "---")]
     body = [found[name] for name in sorted(found, key=int)]
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join([*head, *body]) + f"\n{END}{after}")
+    PAGE.write_text(f"{before}{begin}\n" + "\n".join([*head, *body]) + f"\n{end}{after}")
 
 
 def kill_one_workload(words: list[str]) -> int:
@@ -106,7 +110,10 @@ def main() -> int:
     if sys.argv[1:2] == ["kills"]:
         return kill_one_workload(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+    parser.add_argument(
+        "--over", choices=TABLES, default="gloo", help="which table to write: the ranks choose by device"
+    )
+    parser.add_argument("--rows", default=None, help="numbers of rows; all of them, or those that a GPU changes")
     parser.add_argument("--kills", type=int, default=50, help="kills for each workload")
     parser.add_argument("--kills-from", default="", help="files that `kills --out` wrote, instead of killing")
     parser.add_argument("--few", type=int, default=5, help="how often the other faults are planted")
@@ -117,11 +124,12 @@ def main() -> int:
     counted = [Path(name) for name in given.kills_from.split(",") if name]
     options = Options(given.kills, given.few, given.ranks, given.workloads.split(","), counted)
     results = {}
-    for number in map(int, given.rows.split(",")):
+    numbers = given.rows or (OVER_NCCL if given.over == "nccl" else ",".join(map(str, ROWS)))
+    for number in map(int, numbers.split(",")):
         results[number] = ROWS[number][1](options)
         print(table({number: results[number]})[-1], flush=True)
         if given.write:
-            write(table(results))
+            write(table(results), given.over)
     close_benches()
     return int(any(tally.held < tally.planted or not tally.planted for tally in results.values()))
 
