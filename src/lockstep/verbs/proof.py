@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lockstep.core.distributed.pool import RankPool
 
 STRETCH = 2
-# Rounding alone reaches ten times the median: Adam's first steps take no more than the sign of a gradient, so there
+# Rounding alone reaches eleven times the median: Adam's first steps take no more than the sign of a gradient, so there
 # the noise of those that should be zero counts in full. The mistakes that the tests plant reach 100,000 times.
 MULTIPLE = 32
 CEILING = 0.01

@@ -15,7 +15,7 @@ from lockstep.core.config.sources import resolve
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
-from lockstep.verbs.proof import CEILING, MULTIPLE, STRETCH, FastProof, Gap, Proof, Trial
+from lockstep.verbs.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Proof, Trial
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
@@ -130,7 +130,7 @@ class _Words:
             ("ranks", "weights", "optimiser", "metrics", ""),
             "Largest difference to one rank, as a part of what the stretch itself changed. Yardstick: one rank, lane "
             "by lane, which alters nothing but the order of addition (median of the stretches). Accepted: "
-            f"{MULTIPLE} times that, at most {CEILING:.0%} of the change. On edge: stretches with a decision that hung "
+            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most {CEILING:.0%} of the change. On edge: stretches with a decision that hung "
             "by a rounding, such as a sampled action; from a state moved by 1 part in 65,536 they agree.",
         )
         table.add_row("1, lane by lane", *_numbers(proof.yardstick), "yardstick")
