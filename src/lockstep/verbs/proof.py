@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lockstep.core.distributed.pool import RankPool
 
 STRETCH = 2
-# Rounding alone reaches eleven times the median: Adam's first steps take no more than the sign of a gradient, so there
-# the noise of those that should be zero counts in full. The mistakes that the tests plant reach 100,000 times.
+# Measured on CPUs, rounding alone reaches eleven times the median, in the first update in which control learns; the
+# mistakes that the tests plant reach 100,000 times.
 MULTIPLE = 32
 CEILING = 0.01
 NUDGES = 4

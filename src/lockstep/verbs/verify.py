@@ -130,8 +130,9 @@ class _Words:
             ("ranks", "weights", "optimiser", "metrics", ""),
             "Largest difference to one rank, as a part of what the stretch itself changed. Yardstick: one rank, lane "
             "by lane, which alters nothing but the order of addition (median of the stretches). Accepted: "
-            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most {CEILING:.0%} of the change. On edge: stretches with a decision that hung "
-            "by a rounding, such as a sampled action; from a state moved by 1 part in 65,536 they agree.",
+            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most "
+            f"{CEILING:.0%} of the change. On edge: stretches with a decision that hung by a rounding, such as a "
+            "sampled action; from a state moved by 1 part in 65,536 they agree.",
         )
         table.add_row("1, lane by lane", *_numbers(proof.yardstick), "yardstick")
         table.add_row("accepted", *_numbers(proof.accepted), f"{MULTIPLE} x yardstick", end_section=True)
