@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What the user got wrong, all ranks notice alike as a rule: one of them says it. Our launcher keeps what the
         # others say, and shows it where one of them alone has noticed something.
         if launched_rank() == 0 or launch.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
-            print(f"lockstep: {error}", file=sys.stderr, flush=True)
+            print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)

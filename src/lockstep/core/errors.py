@@ -1,10 +1,14 @@
 """What can go wrong, as exit codes: each error is one line that says what, where, what is allowed and what to do."""
 
+from collections.abc import Sequence
+
 
 class LockstepError(Exception):
     """An error shown to the user as one line; `exit_code` is what the command ends with."""
 
     exit_code = 3
+    details: Sequence[str] = ()
+    """Lines shown below it, such as the last words of a rank."""
 
 
 class UserError(LockstepError):

@@ -244,15 +244,19 @@ def settle_kernels(world: World) -> None:
     kernels.use(not world.agree(hindrance is not None or trouble is not None))
 
 
-def fix_arithmetic(config: RunConfig, world: World) -> None:
-    """Settle what moves bits: threads in every mode; in exact also which kernels may be used."""
+def fix_arithmetic(config: RunConfig, world: World, *, tf32: bool = True) -> None:
+    """Settle what moves bits: threads in every mode; in exact also which kernels may be used.
+
+    `tf32`: whether products of fp32 numbers may be rounded to 10 bits where that is usual; verify may not.
+    """
     threads = config.threads or (1 if world.sync == "exact" else threads_per_rank(local_size()))
     torch.set_num_threads(threads)
     if is_arm() and world.device.type == "cpu" and config.precision in ("auto", "fp32"):
         # oneDNN prepares every product anew there, which takes longer than a small one; convolutions ask for it again.
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     settle_kernels(world)
-    torch.set_float32_matmul_precision("high" if world.sync == "fast" else "highest")
+    torch.set_float32_matmul_precision("high" if world.sync == "fast" and tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
     # Kernels chosen by a timing, or that add in the order of arrival, give other bits in every process.
     torch.backends.cudnn.benchmark = not config.deterministic
     torch.use_deterministic_algorithms(config.deterministic)

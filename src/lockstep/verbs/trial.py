@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import from_yaml
 from lockstep.core.distributed.profiling import MeasuredWorld
 from lockstep.core.distributed.rehearsal import RehearsedWorld
 from lockstep.core.distributed.world import World
 from lockstep.core.learner import Learner
-from lockstep.core.reporting.metrics import reduce
+from lockstep.core.reporting.metrics import Stats, reduce
 from lockstep.core.session import fix_arithmetic
 from lockstep.core.storage import checkpoint
 from lockstep.core.storage.disk import write_durably
@@ -21,13 +23,17 @@ from lockstep.core.storage.tensor_file import encode
 from lockstep.workloads import registry
 
 
-def open_learner(world: World, workload: str, config_text: str) -> Learner:
+def open_learner(world: World, workload: str, config_text: str, *, tf32: bool = True) -> Learner:
     """The learner of a configuration on this rank. Called by every rank."""
     chosen = registry.load(workload)
     config = from_yaml(config_text, chosen.config_class)
-    world = world.with_lanes(config.effective_lanes, config.sync)
-    fix_arithmetic(config, world)
+    world = _divided(world, config)
+    fix_arithmetic(config, world, tf32=tf32)
     return chosen.build(config, world)
+
+
+def _divided(world: World, config: RunConfig) -> World:
+    return world.with_lanes(config.effective_lanes, config.sync)
 
 
 def train_briefly(world: World, workload: str, config_text: str, updates: int, output: str) -> dict[str, Any]:
@@ -35,14 +41,81 @@ def train_briefly(world: World, workload: str, config_text: str, updates: int, o
     learner = open_learner(world, workload, config_text)
     for _ in range(updates):
         reports = learner.step()
+    return _leave(world, learner, reports, Path(output))
+
+
+def walk(
+    world: World, workload: str, config_text: str, stretches: int, length: int, output: str
+) -> dict[str, dict[str, Any]]:
+    """Train for some stretches of `length` updates, without TF32; the state before and after each is left in files.
+
+    Returns by their numbers what each came to, and as `start` where the state before it lies. Called by every rank.
+    """
+    learner = open_learner(world, workload, config_text, tf32=False)
+    divided = _divided(world, from_yaml(config_text, registry.load(workload).config_class))
+    answers = {}
+    for number in range(stretches):
+        place = Path(output) / str(number)
+        start = checkpoint.save(place, learner.state(), world=divided, step=learner.steps, workload=workload, extra={})
+        for _ in range(length):
+            reports = learner.step()
+        answers[str(number)] = {"start": str(start), **_leave(world, learner, reports, place)}
+    return answers
+
+
+def redo(
+    world: World, workload: str, config_text: str, starts: dict[str, str], length: int, output: str, nudge: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Train single stretches, without TF32, each from a state that `walk` has left, nudged if asked.
+
+    Returns by its name in `starts` what each came to. Called by every rank.
+    """
+    mine = _divided(world, from_yaml(config_text, registry.load(workload).config_class)).lanes.mine
+    answers = {}
+    for name, start in starts.items():
+        if world.device.type == "cuda":
+            # Each learner is compiled anew, since a recorded graph would not notice a second state; torch gives up
+            # compiling after some versions of the same code.
+            torch.compiler.reset()
+        learner = open_learner(world, workload, config_text, tf32=False)
+        snapshot = checkpoint.load(Path(start), mine)
+        if nudge:
+            _nudge(snapshot.model, nudge)
+        learner.load(snapshot)
+        for _ in range(length):
+            reports = learner.step()
+        answers[name] = _leave(world, learner, reports, Path(output) / name)
+    return answers
+
+
+def _nudge(model: dict[str, Tensor], number: int) -> None:
+    """Move every weight by one part in 65,536, up or down; the same on every rank."""
+    generator = torch.Generator().manual_seed(number)
+    for value in model.values():
+        if value.is_floating_point():
+            value *= 1 + 2.0**-16 * (2 * torch.randint(0, 2, value.shape, generator=generator) - 1)
+
+
+def _leave(world: World, learner: Learner, reports: list[Stats], output: Path) -> dict[str, Any]:
+    """What a short training came to; rank 0 leaves weights and optimiser in files. Called by every rank."""
     snapshot = learner.state()
     fingerprint = checkpoint.weights_hash(snapshot.model)
-    world.check_replicas(fingerprint, f"update {updates}")
+    world.check_replicas(fingerprint, f"update {learner.updates}")
     metrics = {tag: stat.mean for tag, stat in reduce(reports, world).items() if stat.count}
+    metrics |= _counters(snapshot.state, "state")
     if world.leads:
-        write_durably(Path(output) / "model.safetensors", encode(snapshot.model))
-        write_durably(Path(output) / "optimizer.safetensors", encode(snapshot.optimizer))
+        output.mkdir(parents=True, exist_ok=True)
+        write_durably(output / "model.safetensors", encode(snapshot.model))
+        write_durably(output / "optimizer.safetensors", encode(snapshot.optimizer))
     return {"sha256": fingerprint, "metrics": metrics}
+
+
+def _counters(state: Any, name: str) -> dict[str, float]:
+    """All numbers of a learner's state, by where they stand in it."""
+    if isinstance(state, dict | list):
+        items = state.items() if isinstance(state, dict) else enumerate(state)
+        return {tag: value for key, part in items for tag, value in _counters(part, f"{name}/{key}").items()}
+    return {name: float(state)} if isinstance(state, int | float) else {}
 
 
 def time_updates(world: World, workload: str, config_text: str, updates: int) -> dict[str, float]:

@@ -1,58 +1,39 @@
 """`lockstep verify`: prove that 1 and N ranks train the same model, or that a run's files are what was written."""
 
-import math
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
 from rich.table import Table
 
+from lockstep.core import launch
 from lockstep.core.config.fields import Count, Pattern
 from lockstep.core.config.run_config import RunConfig
-from lockstep.core.config.sources import resolve, to_yaml
+from lockstep.core.config.sources import resolve
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
+from lockstep.verbs.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Proof, Trial
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
 
 USAGE = "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN"
-TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
     """What is compared."""
 
-    ranks: Annotated[str, Pattern(r"\d{1,3}(,\d{1,3})*", "numbers of ranks, such as 1,2,4")] = "1,2"
-    """Numbers of ranks; exact mode is tried on every number up to the largest."""
-    updates: Count = 20
+    ranks: Annotated[str, Pattern(r"auto|\d{1,3}(,\d{1,3})*", "auto, or numbers of ranks, such as 1,2,4")] = "auto"
+    """Numbers of ranks, exact on every number up to the largest; auto = 1, 2, 4 ... to the GPUs, 1,2 without."""
+    updates: Count = 10
     """Updates that each of them trains for."""
     preset: str = "debug"
     """Named configuration to train."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Where the ranks compute."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One short training: what came out of it, and how far that is from the same on one rank."""
-
-    sync: str
-    ranks: int
-    sha256: str
-    weights: float
-    optimizer: float
-    metrics: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether the promise of its mode is kept: no difference at all in exact, rounding in fast."""
-        differences = (self.weights, self.optimizer, self.metrics)
-        return not any(differences) if self.sync == "exact" else self.weights <= TOLERANCE
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
 
 
 def verify(words: list[str]) -> int:
@@ -82,88 +63,115 @@ def _verify_run(run: RunDirectory, rest: list[str]) -> int:
 
 
 def _verify_workload(workload: Workload, rest: list[str]) -> int:
+    from lockstep.core.distributed.pool import RankPool
     from lockstep.core.distributed.world import choose_device
 
     options, rest = command.take(rest, VerifyOptions())
     resolved = resolve(workload.preset(options.preset), overrides=rest)
     if "sync" in resolved.explicit:
         raise UserError("sync: both modes are verified; leave it out")
-    config = workload.fit(resolved.config, resolved.explicit)[0]
-    sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
-    choose_device(options.device, 0)
-    lanes = config.effective_lanes
-    if sizes[0] < 1 or sizes[-1] > lanes:
-        raise UserError(f"--ranks {options.ranks}: allowed are 1 to {lanes}, the lanes of this configuration")
+    wanted = ("cuda" if launch.visible_gpus() else "cpu") if options.device == "auto" else options.device
+    device = choose_device(wanted, 0).type
+    config = replace(workload.fit(resolved.config, resolved.explicit)[0], device=device)
+    sizes = _sizes(options.ranks, config.effective_lanes)
+    console, words = Console(), _Words(options.updates, sizes[-1], _format(config, device))
     print(
-        f"{workload.name}, preset {options.preset}: {options.updates} updates on each number of ranks ...", flush=True
+        f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates, again and again ...",
+        flush=True,
     )
-    trials = list(run_trials(workload, config, sizes, options.updates, options.device))
-    Console().print(_table(trials, options.updates))
-    broken = [f"{trial.sync} on {trial.ranks} ranks" for trial in trials if not trial.holds]
+    with RankPool(sizes[-1], device=device) as pool, tempfile.TemporaryDirectory() as folder:
+        proof = Proof(pool, workload, config, options.updates, Path(folder))
+        fast = proof.fast(sizes)
+        console.print(words.fast(fast))
+        exact = list(proof.on_end("exact", list(range(1, sizes[-1] + 1))))
+        console.print(words.exact(exact))
+        console.print(words.drift(list(proof.on_end("fast", sizes))))
+    broken = [f"fast on {row.ranks} ranks" for row in fast.rows if not row.holds]
+    broken += [f"exact on {trial.ranks} ranks" for trial in exact if not trial.same]
     if broken:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
-    hashes = {trial.sha256 for trial in trials if trial.sync == "exact"}
-    print(f"fast: within {TOLERANCE:g} of one rank.  exact: {len(hashes)} sha256 for 1 to {sizes[-1]} ranks.")
+    print(f"one model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
     return 0
 
 
-def run_trials(
-    workload: Workload, config: RunConfig, sizes: list[int], updates: int, device: str = "cpu"
-) -> Iterator[Trial]:
-    """A short training in both modes on every number of ranks, each compared with one rank."""
-    from lockstep.core.distributed.pool import RankPool
-
-    exact_sizes = range(1, sizes[-1] + 1)
-    with RankPool(sizes[-1], device=device) as pool, tempfile.TemporaryDirectory() as folder:
-        for sync, counts in (("fast", sizes), ("exact", exact_sizes)):
-            # The last update's metrics are compared, so every update has to have some.
-            settings: dict[str, Any] = {"sync": sync, "threads": 1, "device": device, "log_every": 1}
-            text = to_yaml(replace(config, **settings))
-            answers: dict[int, dict[str, Any]] = {}
-            for count in counts:
-                place = Path(folder) / f"{sync}-{count}"
-                place.mkdir()
-                arguments = (workload.name, text, updates, str(place))
-                answers[count] = pool.run("lockstep.verbs.trial:train_briefly", *arguments, ranks=count, timeout=600)[0]
-                yield _compare(sync, count, answers, Path(folder))
+def _sizes(words: str, lanes: int) -> list[int]:
+    """The numbers of ranks to compare, one among them."""
+    if words == "auto":
+        most = min(lanes, max(2, launch.visible_gpus()))
+        return sorted({1, most, *(2**power for power in range(1, most.bit_length()) if 2**power < most)})
+    sizes = sorted({1, *(int(size) for size in words.split(","))})
+    if sizes[0] < 1 or sizes[-1] > lanes:
+        raise UserError(f"--ranks {words}: allowed are 1 to {lanes}, the lanes of this configuration")
+    return sizes
 
 
-def _compare(sync: str, ranks: int, answers: dict[int, dict[str, Any]], folder: Path) -> Trial:
-    one, many = folder / f"{sync}-1", folder / f"{sync}-{ranks}"
-    return Trial(
-        sync,
-        ranks,
-        answers[ranks]["sha256"],
-        relative_difference(one / "model.safetensors", many / "model.safetensors"),
-        relative_difference(one / "optimizer.safetensors", many / "optimizer.safetensors"),
-        _largest_difference(answers[1]["metrics"], answers[ranks]["metrics"]),
-    )
+def _format(config: RunConfig, device: str) -> str:
+    """The precision that the configuration trains in, in words."""
+    import torch
+
+    from lockstep.core.precision import Precision
+
+    name = Precision(config.precision, torch.device(device)).name
+    return f"{name} with TF32" if device == "cuda" and name == "fp32" else name
 
 
-def relative_difference(one: Path, other: Path) -> float:
-    """The length of the difference of two files of tensors, relative to the first's."""
-    from lockstep.core.storage.tensor_file import decode
+@dataclass(frozen=True)
+class _Words:
+    """The tables, each with what it shows and by which rule."""
 
-    first, second = decode(one.read_bytes()), decode(other.read_bytes())
-    if first.keys() != second.keys():
-        return math.inf
-    apart = sum(float((first[name].double() - second[name].double()).square().sum()) for name in first)
-    length = sum(float(value.double().square().sum()) for value in first.values())
-    return math.sqrt(apart / length) if length else 0.0
+    updates: int
+    most: int
+    precision: str
+
+    def fast(self, proof: FastProof) -> Table:
+        """Stretch by stretch, with the yardstick and what it allows."""
+        table = _table(
+            f"fast: {proof.stretches} stretches of {STRETCH} updates, from the same states, in true fp32",
+            ("ranks", "weights", "optimiser", "metrics", ""),
+            "Largest difference to one rank, as a part of what the stretch itself changed. Yardstick: one rank, lane "
+            "by lane, which alters nothing but the order of addition (median of the stretches). Accepted: "
+            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most "
+            f"{CEILING:.0%} of the change. On edge: stretches with a decision that hung by a rounding, such as a "
+            "sampled action; from a state moved by 1 part in 65,536 they agree.",
+        )
+        table.add_row("1, lane by lane", *_numbers(proof.yardstick), "yardstick")
+        table.add_row("accepted", *_numbers(proof.accepted), f"{MULTIPLE} x yardstick", end_section=True)
+        for row in proof.rows:
+            verdict = ("holds" if row.holds else "BROKEN") + (f", {row.on_edge} on edge" if row.on_edge else "")
+            table.add_row(str(row.ranks), *_numbers(row.gap), verdict)
+        return table
+
+    def exact(self, trials: list[Trial]) -> Table:
+        """One hash, or not."""
+        table = _table(
+            f"exact: {self.updates} updates on end, in {self.precision}",
+            ("ranks", "weights", "optimiser", "metrics", "sha256 of the weights", ""),
+            "Difference to one rank: none is accepted.",
+        )
+        for trial in trials:
+            verdict = "holds" if trial.same else "BROKEN"
+            table.add_row(str(trial.ranks), *_numbers(trial.gap), trial.sha256[:16], verdict)
+        return table
+
+    def drift(self, trials: list[Trial]) -> Table:
+        """How far rounding leads in the precision of training."""
+        table = _table(
+            f"for information: fast, {self.updates} updates on end, in {self.precision}",
+            ("ranks", "weights", "sha256 of the weights"),
+            "Difference to one rank, relative to the weights: how far rounding leads in the precision of training, "
+            "once it changes what is done. Not judged: `--sync exact` is for those who need the same bits.",
+        )
+        for trial in trials:
+            table.add_row(str(trial.ranks), _numbers(trial.gap)[0], trial.sha256[:16])
+        return table
 
 
-def _largest_difference(one: dict[str, float], other: dict[str, float]) -> float:
-    """Over all metrics, relative to their size (absolute for those near zero)."""
-    if one.keys() != other.keys():
-        return math.inf
-    return max(abs(one[tag] - other[tag]) / max(abs(one[tag]), 1.0) for tag in one)
-
-
-def _table(trials: list[Trial], updates: int) -> Table:
-    table = Table(title=f"difference to one rank after {updates} updates")
-    for column in ("sync", "ranks", "weights", "optimiser", "metrics", "sha256", ""):
+def _table(title: str, columns: tuple[str, ...], caption: str) -> Table:
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", min_width=72)
+    for column in columns:
         table.add_column(column, no_wrap=True)
-    for trial in trials:
-        numbers = (f"{value:.1e}" if value else "0" for value in (trial.weights, trial.optimizer, trial.metrics))
-        table.add_row(trial.sync, str(trial.ranks), *numbers, trial.sha256[:16], "holds" if trial.holds else "BROKEN")
     return table
+
+
+def _numbers(gap: Gap) -> list[str]:
+    return [f"{value:.1e}" if value else "0" for value in astuple(gap)]

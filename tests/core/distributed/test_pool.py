@@ -1,5 +1,7 @@
 import os
+import re
 import signal
+import sys
 import time
 
 import psutil
@@ -43,6 +45,20 @@ def die(world):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_with_words(world):
+    if world.rank == 1:
+        print("the disk of this rank has gone", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def die_while_the_other_waits(world):
+    if world.rank == 1:
+        print("RuntimeError: the cause is here", file=sys.stderr, flush=True)
+        time.sleep(0.2)
+        os._exit(1)
+    world.sum(torch.ones(1))
+
+
 def print_something(world):
     print("this must not reach the pipe")
     return world.rank
@@ -84,9 +100,46 @@ def test_ranks_out_of_step_are_started_anew(pair):
 
 
 def test_a_rank_that_dies_is_named_and_the_next_run_works(pair):
-    with pytest.raises(RankError, match="rank 1 was killed by SIGKILL"):
+    with pytest.raises(RankError) as caught:
         pair.run(die)
+    assert re.fullmatch(r"rank 1 was killed by SIGKILL at \d\d:\d\d:\d\d", str(caught.value))
     assert pair.run(who, "again") == [["again", 0, 2], ["again", 1, 2]]
+
+
+def test_what_a_rank_wrote_before_it_ended_is_the_reason(pair):
+    with pytest.raises(
+        RankError, match=r"(?m)^rank 1 ended with exit code 1 at [\d:]+: the disk of this rank has gone$"
+    ) as e:
+        pair.run(die_with_words)
+    assert e.value.details[-1] == "  the disk of this rank has gone"
+
+
+def test_the_rank_that_died_is_named_and_not_the_one_that_lost_its_peer(pair):
+    with pytest.raises(
+        RankError, match=r"(?m)^rank 1 ended with exit code 1 at [\d:]+: RuntimeError: the cause is here$"
+    ):
+        pair.run(die_while_the_other_waits)
+
+
+def test_ranks_that_cannot_start_say_why(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(
+        RankError, match=r"(?m)^rank [01] ended with exit code 1 at [\d:]+: ModuleNotFoundError: .*torch"
+    ) as e:
+        RankPool(2).run(who, "nobody")
+    assert "Traceback" in "\n".join(e.value.details)
+
+
+def test_our_own_errors_of_a_rank_show_no_traceback():
+    assert list(RankError(2, "RunFailed", "replicas diverged", "Traceback ...").details) == []
+    assert list(RankError(2, "KeyError", "'x'", "Traceback ...").details) == ["  Traceback ..."]
+
+
+def test_an_error_of_many_lines_is_told_by_the_one_that_says_why():
+    lines = ["NCCL error in: x.cpp:1, unhandled cuda error", "Last error:", "Cuda failure 2 'out of memory'"]
+    message = "\n".join(lines)
+    assert str(RankError(3, "DistBackendError", message, "")) == "rank 3: Cuda failure 2 'out of memory'"
 
 
 def test_ranks_listen_on_loopback_only(pair):

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from lockstep.core.distributed.failures import TAIL_LINES, Exit, cause, last_words, nccl_words, report
+from lockstep.core.distributed.failures import TAIL_LINES, Exit, cause, last_words, nccl_words, reason, report
 from lockstep.core.distributed.restarts import RestartPolicy
 from lockstep.core.pulse import Reading
 
@@ -206,3 +206,21 @@ def test_a_place_of_meeting_that_never_answers_is_given_up():
     policy = RestartPolicy(2)
     assert [policy.out_of_touch(5, "a:1").restart for _ in range(3)] == [True, True, False]
     assert policy.out_of_touch(6, "a:1").restart
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ("Traceback ...\n  File x\nValueError: two\nlines", "ValueError: two"),
+        ("warning: deaf ears\nthe last line\n\n", "the last line"),
+        ("host:1:2 [0] NCCL WARN Duplicate GPU detected\nRuntimeError: later", "NCCL WARN Duplicate GPU detected"),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory.\nRuntimeError: later",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+        ),
+        ("terminate called after throwing\n  what():  bad alloc", "bad alloc"),
+        ("", ""),
+    ],
+)
+def test_the_line_that_says_why_is_found(told, why):
+    assert reason(told) == why

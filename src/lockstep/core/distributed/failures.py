@@ -25,11 +25,32 @@ _WAITED_IN_VAIN = re.compile(
 )
 _AT_ODDS = re.compile(r"distributed collective mismatch")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bMemoryError\b|can't allocate memory|_ALLOC_FAILED")
+# What says why a rank ended, the most telling first. Libraries name the fault before or below the exception of it:
+# CUDA and NCCL on lines of their own, C++ after "what():", Python unindented at the end of a traceback.
+_REASONS = (
+    re.compile(
+        r"^.*\b(?:out of memory|OutOfMemoryError|MemoryError|can't allocate memory|_ALLOC_FAILED).*$", re.M | re.I
+    ),
+    re.compile(r"\bNCCL WARN .*$", re.M),
+    re.compile(r"\b(?:CUDA error|Cuda failure)\b.*$", re.M),
+    re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed|Timeout)\b.*$", re.M),
+    re.compile(r"(?<=what\(\):).*$", re.M),
+)
+_LONGEST_REASON = 300
 
 
 def tells_of_memory(text: str) -> bool:
     """Whether an exception's last line says that memory was wanting, on a GPU or in the machine."""
     return bool(_OUT_OF_MEMORY.search(text[text.rstrip().rfind("\n") + 1 :]))
+
+
+def reason(told: str) -> str:
+    """The one line of a rank's last words that says why it ended; the last line where none stands out."""
+    for pattern in _REASONS:
+        if found := pattern.findall(told):
+            return found[-1].strip()[:_LONGEST_REASON]
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return lines[-1][:_LONGEST_REASON] if lines else ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,11 @@ class Exit:
         """What happened to it, and where or when."""
         host = f" on {self.host}" if self.host else ""
         return f"rank {self.rank}{host} {self._what_happened()} at {self.place()}"
+
+    def sentence(self) -> str:
+        """The summary with the reason; a kill from outside needs no other."""
+        why = "" if self.killed else reason(self.told)
+        return f"{self.summary()}: {why}" if why else self.summary()
 
     def place(self) -> str:
         """The step and section where it was; before it told any, the time of day."""

@@ -9,12 +9,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lockstep.core import launch, pulse
-from lockstep.core.distributed.failures import TAIL_LINES, Exit
+from lockstep.core.distributed.failures import TAIL_LINES, Exit, cause, reason
 from lockstep.core.distributed.secret import VARIABLE as SECRET
 from lockstep.core.distributed.secret import own_secret
 from lockstep.core.errors import LockstepError
@@ -30,11 +30,16 @@ Answer = dict[str, Any]
 
 
 class RankError(LockstepError):
-    """A function raised on a rank of a pool; the rank's traceback is the error's note."""
+    """A function raised on a rank of a pool, or the rank died; its last words are the error's note and details."""
 
     def __init__(self, rank: int, kind: str, message: str, trace: str) -> None:
-        super().__init__(f"rank {rank}: {kind}: {message}")
+        """`kind`: the exception's class; empty where the process died, and `message` is then the whole sentence."""
+        why = reason(f"{kind}: {message}") if "\n" in message else f"{kind}: {message}"
+        super().__init__(f"rank {rank}: {why}" if kind else message)
         self.rank, self.kind, self.message, self.trace = rank, kind, message, trace
+        # Our own errors say all there is to say in their line.
+        if kind not in {error.__name__ for error in LockstepError.__subclasses__()}:
+            self.details = Exit(rank, 1, trace).last_lines()
         self.add_note(trace)
 
 
@@ -74,9 +79,7 @@ class RankPool:
         errors = [answer for answer in answers.values() if "kind" in answer]
         if errors:
             self._recover(answers, count)
-            # The one that raised first is the cause; the others lost their peer.
-            first = min(errors, key=lambda error: error["time"])
-            raise RankError(first["rank"], first["kind"], first["message"], first["trace"])
+            raise _first_cause(errors)
         return [answers[rank]["result"] for rank in range(count)]
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class RankPool:
         errors = [answer for answer in self._collect(timeout).values() if "kind" in answer]
         if errors:
             self.close()
-            raise RankError(errors[0]["rank"], errors[0]["kind"], errors[0]["message"], errors[0]["trace"])
+            raise _first_cause(errors)
 
     def _environment(self) -> dict[str, str]:
         dropped = (*_PARENTS_OWN, launch.LAUNCHER_VARIABLE, launch.ERROR_FILE_VARIABLE, pulse.VARIABLE)
@@ -189,8 +192,8 @@ class _Member:
         code = self.process.wait()
         self._log.seek(0)
         trace = "\n".join(self._log.read().decode(errors="replace").splitlines()[-TAIL_LINES:])
-        message = Exit(self.rank, code).summary()
-        return {"rank": self.rank, "kind": "RankDied", "message": message, "trace": trace, "time": time.time()}
+        message = Exit(self.rank, code, trace).sentence()
+        return {"kind": "", "message": message, "trace": trace, "time": time.time(), "rank": self.rank, "code": code}
 
     def end(self) -> None:
         """End the process, at once."""
@@ -202,6 +205,13 @@ class _Member:
                     stream.close()
                 except BrokenPipeError:
                     continue
+
+
+def _first_cause(errors: Sequence[Answer]) -> RankError:
+    """The error that explains the others, which lost their peer."""
+    exits = [Exit(error["rank"], error.get("code", 1), error["trace"], error["time"]) for error in errors]
+    found = errors[exits.index(cause(exits))]
+    return RankError(found["rank"], found["kind"], found["message"], found["trace"])
 
 
 def address(function: str | Callable[..., Any]) -> dict[str, str]:
