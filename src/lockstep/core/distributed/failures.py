@@ -173,12 +173,16 @@ def nccl_words(error_file: Path) -> Path:
 
 def last_words(error_file: Path, log: Path | None) -> tuple[str, float | None]:
     """A rank's traceback and when it was raised; without one, the end of its log. NCCL's last warnings come first."""
-    warnings = _tail(nccl_words(error_file)).splitlines()[-_NCCL_LINES:]
     told, raised_at = _traceback(error_file)
     if raised_at is None and log is not None:
         told = _tail(log)
-    # The last line stays what it was: it tells what was raised.
-    return "\n".join([*warnings, *told.splitlines()[-(TAIL_LINES - len(warnings)) :]]) if warnings else told, raised_at
+    return after_nccl(error_file, told), raised_at
+
+
+def after_nccl(error_file: Path, told: str) -> str:
+    """What a rank told, after the last warnings of its NCCL; the last line stays what was raised."""
+    warnings = _tail(nccl_words(error_file)).splitlines()[-_NCCL_LINES:]
+    return "\n".join([*warnings, *told.splitlines()[-(TAIL_LINES - len(warnings)) :]]) if warnings else told
 
 
 def _traceback(error_file: Path) -> tuple[str, float | None]:

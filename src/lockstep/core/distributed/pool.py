@@ -1,5 +1,6 @@
 """Live ranks for verify, bench and tests: started once, then given one function after another."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core import launch, pulse
-from lockstep.core.distributed.failures import TAIL_LINES, Exit, cause, reason
+from lockstep.core.distributed.failures import TAIL_LINES, Exit, after_nccl, cause, last_words, reason
 from lockstep.core.distributed.secret import VARIABLE as SECRET
 from lockstep.core.distributed.secret import own_secret
 from lockstep.core.errors import LockstepError
@@ -105,10 +106,11 @@ class RankPool:
             return
         self._answers = queue.Queue()
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-pool-", ignore_cleanup_errors=True)
-        store = Path(self._folder.name) / "store"
-        setup = [str(os.getpid()), str(self.size), self._device, str(self._threads), str(store)]
+        store = str(Path(self._folder.name) / "store")
+        setup = [str(os.getpid()), str(self.size), self._device, str(self._threads), store]
         environment = self._environment()
-        self._members = [_Member(rank, setup, environment, self._answers) for rank in range(self.size)]
+        folder = Path(self._folder.name)
+        self._members = [_Member(rank, folder, setup, environment, self._answers) for rank in range(self.size)]
         errors = [answer for answer in self._collect(timeout).values() if "kind" in answer]
         if errors:
             self.close()
@@ -144,6 +146,8 @@ class RankPool:
                 missing = ", ".join(str(rank) for rank in range(self.size) if rank not in answers)
                 raise TimeoutError(f"no answer from rank(s) {missing} within {timeout:g} s; ended them") from None
             answers[rank] = self._members[rank].obituary() if answer is None else answer
+            if answer is not None and "kind" in answer:
+                answer["trace"] = after_nccl(self._members[rank].error_file, answer["trace"])
             if "kind" in answers[rank] and not raised:
                 raised = True
                 deadline = min(deadline, time.monotonic() + _GRACE)
@@ -162,14 +166,18 @@ class RankPool:
 class _Member:
     """One process of a pool, as its parent sees it."""
 
-    def __init__(self, rank: int, setup: list[str], environment: dict[str, str], answers: queue.Queue) -> None:
+    def __init__(
+        self, rank: int, folder: Path, setup: list[str], environment: dict[str, str], answers: queue.Queue
+    ) -> None:
         self.rank = rank
-        # Kept open and without a name: it vanishes with the process.
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self.error_file, self._log = folder / f"error-{rank}", folder / f"stderr-{rank}"
         command = [sys.executable, "-m", "lockstep.core.distributed.pool_rank", str(rank), *setup]
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-        )
+        # By these two NCCL is told to write its warnings beside the error file.
+        own = {launch.ERROR_FILE_VARIABLE: str(self.error_file), launch.LAUNCHER_VARIABLE: str(os.getpid())}
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env={**environment, **own}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
         threading.Thread(target=self._listen, args=(answers,), name=f"pool-{rank}", daemon=True).start()
 
     def _listen(self, answers: queue.Queue) -> None:
@@ -190,8 +198,8 @@ class _Member:
     def obituary(self) -> Answer:
         """What is known of a rank that died."""
         code = self.process.wait()
-        self._log.seek(0)
-        trace = "\n".join(self._log.read().decode(errors="replace").splitlines()[-TAIL_LINES:])
+        told, _ = last_words(self.error_file, self._log)
+        trace = "\n".join(told.splitlines()[-TAIL_LINES:])
         message = Exit(self.rank, code, trace).sentence()
         return {"kind": "", "message": message, "trace": trace, "time": time.time(), "rank": self.rank, "code": code}
 
@@ -199,12 +207,9 @@ class _Member:
         """End the process, at once."""
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self._log):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    continue
+        with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin is not None
+            self.process.stdin.close()
 
 
 def _first_cause(errors: Sequence[Answer]) -> RankError:

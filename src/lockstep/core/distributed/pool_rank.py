@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from lockstep.core.distributed import collectives
+from lockstep.core.distributed import collectives, nccl
 from lockstep.core.distributed.store import file_store
 from lockstep.core.distributed.world import World, choose_device, join
 from lockstep.core.launch import die_with_parent
@@ -84,6 +84,7 @@ def main(rank: str, parent: str, size: str, device: str, threads: str, store: st
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     torch.set_num_threads(int(threads))
+    nccl.apply(nccl.detect(ranks=int(size)))
     serve(int(rank), int(size), device, store, orders, replies)
 
 
