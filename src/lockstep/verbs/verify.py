@@ -74,7 +74,7 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     device = choose_device(wanted, 0).type
     config = replace(workload.fit(resolved.config, resolved.explicit)[0], device=device)
     sizes = _sizes(options.ranks, config.effective_lanes)
-    console, words = Console(), _Words(options.updates, sizes[-1], _format(config, device))
+    console, words = Console(), _Words(options.updates, _format(config, device), on_gpu=device == "cuda")
     print(
         f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates, again and again ...",
         flush=True,
@@ -106,13 +106,12 @@ def _sizes(words: str, lanes: int) -> list[int]:
 
 
 def _format(config: RunConfig, device: str) -> str:
-    """The precision that the configuration trains in, in words."""
+    """The precision that the configuration trains in."""
     import torch
 
     from lockstep.core.precision import Precision
 
-    name = Precision(config.precision, torch.device(device)).name
-    return f"{name} with TF32" if device == "cuda" and name == "fp32" else name
+    return Precision(config.precision, torch.device(device)).name
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,8 @@ class _Words:
     """The tables, each with what it shows and by which rule."""
 
     updates: int
-    most: int
     precision: str
+    on_gpu: bool
 
     def fast(self, proof: FastProof) -> Table:
         """Stretch by stretch, with the yardstick and what it allows."""
@@ -155,8 +154,10 @@ class _Words:
 
     def drift(self, trials: list[Trial]) -> Table:
         """How far rounding leads in the precision of training."""
+        # Only fast rounds the factors of fp32 products, and only where the GPU can.
+        tf32 = " with TF32" if self.on_gpu and self.precision == "fp32" else ""
         table = _table(
-            f"for information: fast, {self.updates} updates on end, in {self.precision}",
+            f"for information: fast, {self.updates} updates on end, in {self.precision}{tf32}",
             ("ranks", "weights", "sha256 of the weights"),
             "Difference to one rank, relative to the weights: how far rounding leads in the precision of training, "
             "once it changes what is done. Not judged: `--sync exact` is for those who need the same bits.",
