@@ -109,10 +109,10 @@ def test_lines_that_are_no_log_points_are_cut(tmp_path):
 def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_tensorboard, monkeypatch, caplog):
     log = MetricsLog(tmp_path, None)
     log.write(1, {"a": 1.0})
-    real = Path.open
+    real = metrics.open_to_append
 
-    def takes_half(path, *arguments, **options):
-        file = real(path, *arguments, **options)
+    def takes_half(path):
+        file = real(path)
 
         class Half:
             def __enter__(self):
@@ -132,7 +132,7 @@ def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_t
 
         return Half()
 
-    monkeypatch.setattr(Path, "open", takes_half)
+    monkeypatch.setattr(metrics, "open_to_append", takes_half)
     log.write(2, {"a": 2.0})
     log.write(3, {"a": 3.0})
     monkeypatch.undo()

@@ -2,16 +2,53 @@
 
 import hashlib
 import json
+import math
+import os
+import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeVar
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
+from lockstep.core.storage.untrusted import LARGEST_NUMBER, is_counter, parse_json
 
 _WRAPPED = "module."
+_LARGEST_HEADER = 32 << 20
+_KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.shape} {str(self.dtype).removeprefix('torch.')}"
 
 
 def encode(tensors: Mapping[str, Tensor]) -> bytes:
@@ -36,7 +73,43 @@ def decode(data: bytes) -> dict[str, Tensor]:
         raise ValueError(f"not a safetensors file ({str(error) or type(error).__name__})") from error
 
 
-def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def forms_of(tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+    """The forms of tensors by name."""
+    return {name: Form(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of a safetensors file's tensors, and what it says of itself; ValueError where it does not add up.
+
+    No more than the header is read: what does not fit need not be loaded.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\xff"))
+    if length > min(_LARGEST_HEADER, size - 8):
+        raise ValueError("not a safetensors file (its header is cut off or too large)")
+    header = parse_json(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("not a safetensors file (its header is no object)")
+    about = header.pop("__metadata__", {})
+    if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
+        raise ValueError("not a safetensors file (what it says of itself is no text)")
+    forms = {name: _form(name, entry) for name, entry in header.items()}
+    if 8 + length + sum(form.size for form in forms.values()) != size:
+        raise ValueError("not a safetensors file (its size is not that of its tensors)")
+    return forms, about
+
+
+def _form(name: str, entry: Any) -> Form:
+    match entry:
+        case {"dtype": str(kind), "shape": list(shape)} if kind in _KINDS and all(map(is_counter, shape)):
+            form = Form(tuple(shape), _KINDS[kind])
+            if form.size <= LARGEST_NUMBER:
+                return form
+    raise ValueError(f"not a safetensors file (tensor {shown(name)} is of no known kind)")
+
+
+def plain_names(tensors: Mapping[str, Named]) -> dict[str, Named]:
     """The same tensors without the `module.` that a data-parallel wrapper puts before each name."""
     plain = {name.removeprefix(_WRAPPED): tensor for name, tensor in tensors.items()}
     if len(plain) != len(tensors):
