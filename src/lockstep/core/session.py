@@ -5,7 +5,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 
@@ -14,7 +13,7 @@ from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import LockstepError, NoValidCheckpoint, UserError, error_of
+from lockstep.core.errors import LockstepError, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner, data_digest
 from lockstep.core.loop import Loop
@@ -23,6 +22,7 @@ from lockstep.core.reporting.display import Display, Narrated, Narrator, open_di
 from lockstep.core.reporting.journal import Journal
 from lockstep.core.reporting.metrics import MetricsLog
 from lockstep.core.reporting.monitor import Telemetry
+from lockstep.core.resumption import MADE_WITH, Resumption
 from lockstep.core.storage import checkpoint, shelf, weights
 from lockstep.core.storage.run_directory import RunDirectory, State
 from lockstep.core.storage.scribe import Order, Scribe
@@ -46,6 +46,7 @@ class Session:
     ) -> None:
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
+        self._config = config
         self._config_text = to_yaml(config)
         self._scribe = Scribe(
             run.path,
@@ -58,31 +59,15 @@ class Session:
         )
 
     def resume(self, notes: dict[str, float]) -> bool:
-        """Take up the newest checkpoint that verifies, if there is one."""
-        found = self._world.from_leader(self._find())
-        if "error" in found:
-            raise NoValidCheckpoint(found["error"])
-        if found["path"] is None:
+        """Take up the newest checkpoint that verifies and fits, if there is one."""
+        resumption = Resumption(self._run, self._workload, self._config, self._world, self.learner, self._say)
+        found = resumption.take_up()
+        if found is None:
             return False
-        path = Path(found["path"])
-        expect = {"workload": self._workload, "lanes": self._world.lanes.total}
-        snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
-        notes |= snapshot.state.pop("loop")
-        if unfit := weights.misfit(snapshot.model, self.learner.model.state_dict()):
-            raise UserError(f"{path}: {unfit}; a run keeps its network: resume with the sizes that it had")
-        self.learner.load(snapshot)
+        path, remembered = found
+        notes |= remembered
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         return True
-
-    def _find(self) -> dict[str, str | None]:
-        """Rank 0's search; a failure travels as text, so that all ranks end alike."""
-        if not self._world.leads:
-            return {}
-        try:
-            path = shelf.newest_valid(self._run.path, self._say)
-        except NoValidCheckpoint as error:
-            return {"error": str(error)}
-        return {"path": str(path) if path else None}
 
     def write_config(self) -> None:
         """Make this the run's configuration: after `resume`, since one that is refused must leave the run alone."""
@@ -92,7 +77,8 @@ class Session:
         """Begin a checkpoint of the run as it is now; it is written while the training goes on."""
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
-        extra = {"updates": self.learner.updates, "sync": self._world.sync, **_data_of(self.learner)}
+        extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
+        extra |= _data_of(self.learner)
         self._scribe.save(Order(snapshot, self.learner.steps, extra))
 
     def settle(self) -> None:

@@ -24,6 +24,10 @@ from lockstep.core.config.values import check, shown
 from lockstep.core.errors import UserError
 
 DEFAULT_LANES = 8
+# What does not change the experiment may differ when the same run goes on.
+FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
+FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
+FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
 RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
 _RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
@@ -154,6 +158,12 @@ class RunConfig:
     def lane_units(self) -> int:
         """How many units (environments) the lanes split among them; 0 = no limit."""
         return 0
+
+    def changes_since(self, before: Self) -> dict[str, tuple[Any, Any]]:
+        """List what makes this another experiment than the one before, by name: a longer run is none."""
+        same = FREE_TO_CHANGE | {self.length_field}
+        values = {name: (getattr(before, name), getattr(self, name)) for name in settings_of(type(self))}
+        return {name: (old, new) for name, (old, new) in values.items() if old != new and name not in same}
 
     def in_smaller_parts(self) -> Self | None:
         """Compute the same in micro-batches half as large, for want of memory; None where they cannot be halved."""
