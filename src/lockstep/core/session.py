@@ -47,6 +47,9 @@ class Session:
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config = config
+        self._may_publish = may_publish
+        self.before_publishing: Callable[[], None] = lambda: None
+        """Done on rank 0 before a checkpoint gets its name: a resume from it must find what came before it."""
         self._config_text = to_yaml(config)
         self._scribe = Scribe(
             run.path,
@@ -55,7 +58,7 @@ class Session:
             keep=config.keep,
             written=self._note_saved,
             say=say,
-            may_publish=may_publish,
+            may_publish=self._make_ready,
         )
 
     def resume(self, notes: dict[str, float]) -> bool:
@@ -80,6 +83,10 @@ class Session:
         extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
         extra |= _data_of(self.learner)
         self._scribe.save(Order(snapshot, self.learner.steps, extra))
+
+    def _make_ready(self) -> None:
+        self._may_publish()
+        self.before_publishing()
 
     def settle(self) -> None:
         """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
@@ -158,6 +165,7 @@ def _conduct(
     if narrator is not None and log is not None:
         display = Narrated(display, narrator, log.rows())
     journal = Journal(run.path, world, log, telemetry)
+    session.before_publishing = journal.sync
     loop = Loop(learner, world, config, journal, session, display)
     loop.notes |= loop_notes
     journal.start(learner.steps)

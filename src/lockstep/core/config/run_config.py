@@ -15,6 +15,7 @@ from lockstep.core.config.fields import (
     OffOrCount,
     Pattern,
     Range,
+    Seed,
     Spelling,
     Steps,
     settings_of,
@@ -24,6 +25,8 @@ from lockstep.core.config.values import check, shown
 from lockstep.core.errors import UserError
 
 DEFAULT_LANES = 8
+LARGEST_COUNTER = 2**32
+"""Random numbers are told apart by counters below it."""
 # What does not change the experiment may differ when the same run goes on.
 FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
@@ -59,7 +62,7 @@ class RunConfig:
     """How ranks are kept equal: fast (up to rounding) or exact (the same bits for any number of ranks)."""
     lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
     """Units of data-parallel work, over all ranks; 0 = 8, or as many as environments where 1, 2 or 4."""
-    seed: OffOrCount = 42
+    seed: Seed = 42
     """Where every random number of the run starts from."""
     run_name: Annotated[str, Pattern(f"({RUN_NAME})?", _RUN_NAME_WORDS)] = ""
     """Name of the run's folder; empty = workload and time."""
@@ -154,6 +157,16 @@ class RunConfig:
                 f"lr_scaling {self.lr_scaling} needs scaling weak: with scaling strong the global batch stays the same "
                 "on any number of ranks; add --scaling weak or leave --lr-scaling out"
             )
+
+    def refuse_repetition(self, counts: Mapping[str, int]) -> None:
+        """Raise UserError where a run of this length would come to a counter of random numbers that begins anew."""
+        for what, count in counts.items():
+            if count >= LARGEST_COUNTER:
+                length = f"{self.length_field} {getattr(self, self.length_field)}"
+                raise UserError(
+                    f"{length}: would be {count:,} {what}, and random numbers repeat after {LARGEST_COUNTER:,}; "
+                    f"lower --{self.length_field.replace('_', '-')}, or share it among more environments"
+                )
 
     def lane_units(self) -> int:
         """How many units (environments) the lanes split among them; 0 = no limit."""

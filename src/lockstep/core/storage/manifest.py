@@ -156,6 +156,8 @@ def open_listed(directory: Path, name: str, record: FileRecord) -> Iterator[io.B
         raise Damaged(f"{name}: {_reason(error)}") from error
     except ValueError as error:
         raise Damaged(f"{name}: {error}") from error
+    except MemoryError as error:
+        raise Damaged(f"{name}: larger than the memory that is left") from error
 
 
 def _check_file(directory: Path, name: str, record: FileRecord, contents: bool) -> None:

@@ -35,13 +35,15 @@ def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | No
     """The gravest difference between a checkpoint's tensors and those of `like`; no lanes but its own are looked at."""
     wanted = {MODEL: like.model, OPTIMIZER: like.optimizer}
     wanted |= {lane_file(lane): tensors for lane, tensors in like.lanes.items()}
-    found = []
+    found: list[Misfit] = []
     for name, tensors in wanted.items():
+        # Moments have the shapes of the weights: where those fit, no setting can have given moments others.
+        exactly = name == OPTIMIZER and not found
         with open_listed(path, name, manifest.files[name]) as file:
             forms = plain_names(read_header(file)[0])
         found += [
             Misfit(f"{name}: {misfit.problem}", misfit.by_settings)
-            for misfit in _differences(forms, forms_of(plain_names(tensors)), exactly=name == OPTIMIZER)
+            for misfit in _differences(forms, forms_of(plain_names(tensors)), exactly)
         ]
     return min(found, key=lambda misfit: misfit.by_settings, default=None)
 

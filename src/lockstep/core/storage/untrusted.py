@@ -58,7 +58,11 @@ def read_regular(path: Path, at_most: int, *, links: bool = False) -> bytes:
     with open_regular(path, links=links) as file:
         if os.fstat(file.fileno()).st_size > at_most:
             raise OSError(errno.EFBIG, f"larger than {at_most:,} bytes", str(path))
-        return file.read(at_most)
+        try:
+            return file.read(at_most)
+        except MemoryError as error:
+            # Not to be taken for a batch that is too large.
+            raise OSError(errno.ENOMEM, "larger than the memory that is left", str(path)) from error
 
 
 def read_json(path: Path, at_most: int) -> Any:
