@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lockstep.core.distributed.world import World
     from lockstep.core.learner import Learner
 
-_LARGEST_CONFIG = 1 << 20
 TRAINED = "trained"
 """The policy that is the network; every other one is a baseline of the workload."""
 
@@ -212,7 +211,7 @@ def _described(path: Path) -> tuple[str, str, str]:
         manifest = weights.read_manifest(folder)
         if CONFIG in manifest.files:
             try:
-                text = manifests.read_file(folder, CONFIG, manifest.files[CONFIG], _LARGEST_CONFIG).decode()
+                text = manifests.read_file(folder, CONFIG, manifest.files[CONFIG]).decode()
             except (manifests.Damaged, UnicodeDecodeError) as damage:
                 weights.refuse(folder, str(damage))
             return manifest.workload, text, str(folder / CONFIG)

@@ -54,9 +54,6 @@ __all__ = [
 ]
 
 
-_LARGEST_STATE = 16 << 20
-
-
 @dataclass
 class Snapshot:
     """Everything a run needs to go on: what is the world's, and the lanes that this rank owns."""
@@ -145,7 +142,7 @@ def expected_manifest(path: Path, expect: Mapping[str, Any]) -> Manifest:
 def read_state(path: Path, manifest: Manifest) -> dict[str, Any]:
     """What state.json says, from the very bytes that were hashed."""
     try:
-        state = parse_json(read_file(path, STATE, manifest.files[STATE], _LARGEST_STATE))
+        state = parse_json(read_file(path, STATE, manifest.files[STATE]))
     except Damaged as damage:
         refuse(path, str(damage))
     except ValueError as error:

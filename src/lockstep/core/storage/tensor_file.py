@@ -3,23 +3,19 @@
 import hashlib
 import json
 import math
-import os
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
-from lockstep.core.storage.untrusted import LARGEST_NUMBER, is_counter, parse_json
+from lockstep.core.storage.header import read_entries
 
 _WRAPPED = "module."
-_LARGEST_HEADER = 32 << 20
 _KINDS = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -79,34 +75,9 @@ def forms_of(tensors: Mapping[str, Tensor]) -> dict[str, Form]:
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Form], dict[str, str]]:
-    """The forms of a safetensors file's tensors, and what it says of itself; ValueError where it does not add up.
-
-    No more than the header is read: what does not fit need not be loaded.
-    """
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\xff"))
-    if length > min(_LARGEST_HEADER, size - 8):
-        raise ValueError("not a safetensors file (its header is cut off or too large)")
-    header = parse_json(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError("not a safetensors file (its header is no object)")
-    about = header.pop("__metadata__", {})
-    if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
-        raise ValueError("not a safetensors file (what it says of itself is no text)")
-    forms = {name: _form(name, entry) for name, entry in header.items()}
-    if 8 + length + sum(form.size for form in forms.values()) != size:
-        raise ValueError("not a safetensors file (its size is not that of its tensors)")
-    return forms, about
-
-
-def _form(name: str, entry: Any) -> Form:
-    match entry:
-        case {"dtype": str(kind), "shape": list(shape)} if kind in _KINDS and all(map(is_counter, shape)):
-            form = Form(tuple(shape), _KINDS[kind])
-            if form.size <= LARGEST_NUMBER:
-                return form
-    raise ValueError(f"not a safetensors file (tensor {shown(name)} is of no known kind)")
+    """The forms of a safetensors file's tensors, and what it says of itself; ValueError where it does not add up."""
+    entries, about = read_entries(file)
+    return {name: Form(shape, _KINDS[kind]) for name, (kind, shape) in entries.items()}, about
 
 
 def plain_names(tensors: Mapping[str, Named]) -> dict[str, Named]:
