@@ -3,6 +3,7 @@
 Nothing outside the run is written, removed or waited for. Some are made by hand, more by mutating a good one.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -110,7 +111,7 @@ def _picture(folder):
         str(path.relative_to(folder)): (
             path.lstat().st_mode,
             path.lstat().st_size,
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else "",
+            hashlib.sha256(path.read_bytes()).hexdigest() if _can_be_sealed(path) and path.is_file() else "",
         )
         for path in sorted(folder.rglob("*"))
     }
@@ -339,12 +340,13 @@ def mutate(run, outside, seed):
         path = numbers.choice([file for file in files if file.stat().st_size < 1 << 30])
         numbers.choice(CHANGES)(path, files, outside, numbers)
     folder = numbers.choice([run / CHECKPOINT, run / "final", run / "best", run / "checkpoints" / "step-000000000064"])
-    if numbers.random() < 0.5:
-        try:
-            if all((folder / name).stat().st_size < 1 << 30 for name in [*folder.iterdir()]):
-                reseal(folder)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # There is no manifest any more that could be sealed.
+    if numbers.random() < 0.5 and all(_can_be_sealed(path) for path in folder.rglob("*")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            reseal(folder)  # There may be no manifest any more that could be sealed.
+
+
+def _can_be_sealed(path):
+    return path.is_dir() or (path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30)
 
 
 def flip(path, _, __, numbers):
@@ -374,9 +376,9 @@ def to_linked_folder(path, _, outside, numbers):
     folder = path.parent
     if folder.name == "run":
         return
-    shutil.copytree(folder, outside / f"moved-{folder.name}", dirs_exist_ok=True, symlinks=True)
-    shutil.rmtree(folder)
-    folder.symlink_to(outside / f"moved-{folder.name}")
+    moved = outside / f"moved-{numbers.randrange(10**9)}"
+    folder.rename(moved)
+    folder.symlink_to(moved)
 
 
 def to_pipe(path, *_):

@@ -56,10 +56,11 @@ def _open(path: Path, flags: int, links: bool) -> int:
 def read_regular(path: Path, at_most: int, *, links: bool = False) -> bytes:
     """A regular file of at most so many bytes, whole; a larger one is refused before it is read."""
     with open_regular(path, links=links) as file:
-        if os.fstat(file.fileno()).st_size > at_most:
+        size = os.fstat(file.fileno()).st_size
+        if size > at_most:
             raise OSError(errno.EFBIG, f"larger than {at_most:,} bytes", str(path))
         try:
-            return file.read(at_most)
+            return file.read(size)
         except MemoryError as error:
             # Not to be taken for a batch that is too large.
             raise OSError(errno.ENOMEM, "larger than the memory that is left", str(path)) from error
