@@ -1,6 +1,5 @@
 """Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -19,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lockstep.core.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
-from lockstep.core.reporting.metrics import METRICS
+from lockstep.core.reporting.metrics import LONGEST_LINE, METRICS
 from lockstep.core.stop_request import Interrupted
 from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.core.storage.untrusted import parse_json, whole_lines
 from lockstep.verbs import evaluate as evaluation
 from lockstep.verbs import model as models
 from lockstep.verbs.model import TRAINED, ModelOptions
@@ -70,9 +70,13 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """Every log point: step, time and tags."""
         path = self.path / METRICS
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        # A run that is still going may be in the middle of a line.
-        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+        try:
+            # A run that is still going may be in the middle of a line.
+            return [parse_json(line) for line in whole_lines(path, LONGEST_LINE)]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
 class Policy:

@@ -1,5 +1,6 @@
 """The command `lockstep`: finds the verb, and turns every error into one line and an exit code."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What the user got wrong, all ranks notice alike as a rule: one of them says it. Our launcher keeps what the
         # others say, and shows it where one of them alone has noticed something.
         if launched_rank() == 0 or launch.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
-            print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
+            # A terminal that was closed takes no line; the exit code tells it all the same.
+            with contextlib.suppress(OSError):
+                print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)

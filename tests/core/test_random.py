@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lockstep.core import random
+from lockstep.core.errors import RunFailed, UserError
 
 ALL_ONES = 0xFFFFFFFF
 
@@ -82,3 +83,25 @@ def test_derived_seeds_differ_by_purpose_and_fit_63_bits():
     seeds = {random.derive_seed(42, purpose) for purpose in ("a", "b", "c")}
     assert len(seeds) == 3
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("seed", [2**64, 2**64 + 7, -1])
+def test_a_seed_that_would_repeat_another_is_refused(seed):
+    with pytest.raises(UserError, match=rf"seed {seed}: .* allowed: from 0 to 2\^64 - 1"):
+        random.uniform(seed, "a", torch.arange(4), 0)
+    assert random.uniform(2**64 - 1, "a", torch.arange(4), 0).shape == (4,)
+
+
+@pytest.mark.parametrize("place", ["index", "step", "draw"])
+@pytest.mark.parametrize("as_tensor", [True, False])
+def test_a_counter_that_would_begin_anew_ends_the_run(place, as_tensor):
+    def draw(value):
+        counter = {"index": torch.zeros(2, dtype=torch.int64), "step": 0, "draw": 0}
+        counter[place] = torch.full((2,), value) if as_tensor or place == "index" else value
+        return random.uniform(1, "a", **counter)
+
+    assert draw(2**32 - 1).shape == (2,) if as_tensor or place == "index" else draw(2**32 - 1).numel()
+    with pytest.raises(RunFailed, match=r"has reached 2\^32"):
+        draw(2**32)
+    with pytest.raises(RunFailed, match=r"has reached 2\^32"):
+        draw(2**32 + 5)

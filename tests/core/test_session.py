@@ -1,8 +1,13 @@
 """What a run settles before it computes."""
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
+from lockstep.cli import main
 from lockstep.core import session
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
@@ -29,3 +34,18 @@ def test_only_fast_rounds_products_to_tf32_and_not_under_proof(monkeypatch, sync
     found = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(before)
     assert found == (products, tf32)
+
+
+def test_log_points_are_on_disk_before_the_checkpoint_that_is_past_them(tmp_path, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(Path(f"/proc/self/fd/{fd}").readlink().name), fsync(fd)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (events.append(Path(to).name), rename(path, to))[1])
+    sizes = "--n-envs 8 --n-steps 8 --batch-size 64 --total-timesteps 128 --checkpoint-every 64 --eval-every 0"
+    place = f"--runs-dir {tmp_path} --run-name run --ranks 1 --device cpu"
+    assert main(f"train snake --preset debug {sizes} {place}".split()) == 0
+    for name in ("step-000000000064", "step-000000000128"):
+        before = events[: events.index(name)]
+        # The last file that was flushed before a checkpoint got its name is the log.
+        assert before[-1] == "metrics.jsonl"
+        assert json.loads((tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()[0])["step"] == 64

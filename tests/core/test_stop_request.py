@@ -26,3 +26,19 @@ def test_a_terminal_that_is_gone_does_not_keep_a_run_from_being_saved(monkeypatc
     with StopRequest(answers=True) as request:
         os.kill(os.getpid(), signal.SIGTERM)
     assert request.flag == PREEMPTED
+
+
+def test_a_closed_terminal_is_a_request_unless_nohup_has_seen_to_it():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with StopRequest() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert request.flag == PREEMPTED
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopRequest() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert request.flag == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -30,7 +30,7 @@ class NoValidCheckpoint(LockstepError):
 
 
 class StoppedOnRequest(LockstepError):
-    """SIGTERM or SIGUSR1 asked the run to stop; it saved first, and the same command goes on."""
+    """SIGTERM, SIGUSR1 or a closed terminal asked the run to stop; it saved first, and the same command goes on."""
 
     exit_code = 75
 

@@ -1,5 +1,6 @@
 """The contract between the loop, which owns *when*, and a learner, which owns *what*."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 from typing import Any, Protocol
@@ -72,6 +73,12 @@ class Learner(Protocol):
 
     def state(self) -> Snapshot:
         """Everything needed to go on: the world's part on every rank, the lanes of this rank."""
+
+    def outline(self, counters: Mapping[str, Any]) -> Snapshot:
+        """A state as `state` gives it once its counters are these, for names, shapes and types alone.
+
+        Called after `state`, and not by every rank at once: it exchanges nothing.
+        """
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state from `state`, saved by any number of ranks."""

@@ -9,6 +9,7 @@ import zlib
 import torch
 from torch import Tensor
 
+from lockstep.core.errors import RunFailed, UserError
 from lockstep.core.kernels import kernels_fit
 
 _MASK = 0xFFFFFFFF
@@ -16,6 +17,8 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 _KERNEL_AXES, _KERNEL_BLOCK = 4, 256
+_WRAPS = "a counter of random numbers has reached 2^32, from where on they would repeat; start another run, with other "
+_WRAPS += "seeds and more environments"
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]) -> tuple[Tensor, ...]:
@@ -40,7 +43,9 @@ def label_of(purpose: str) -> int:
 
 def key_of(seed: int) -> tuple[int, int]:
     """The two words of a seed."""
-    return seed & _MASK, (seed >> 32) & _MASK
+    if not 0 <= seed < 1 << 64:
+        raise UserError(f"seed {seed}: two such seeds can have the same random numbers; allowed: from 0 to 2^64 - 1")
+    return seed & _MASK, seed >> 32
 
 
 def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
@@ -48,9 +53,12 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
 
     def word(value: Tensor | int) -> Tensor:
         if isinstance(value, Tensor):
+            _refuse_large(value)
             return value.to(index.device, torch.int64)
+        if not 0 <= value <= _MASK:
+            raise RunFailed(_WRAPS)
         # Filled where it is needed: a copy from the host would not be allowed while a graph is recorded.
-        return torch.full((), value & _MASK, dtype=torch.int64, device=index.device)
+        return torch.full((), value, dtype=torch.int64, device=index.device)
 
     counter = word(index), word(step), word(draw)
     shape = torch.broadcast_shapes(*(part.shape for part in counter))
@@ -58,6 +66,13 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
         return _words_by_kernel(seed, purpose, *(part.expand(shape) for part in counter)).unbind(-1)
     c0, c1, c2 = (part & _MASK for part in counter)
     return philox((c0.expand(shape), c1, c2, word(label_of(purpose))), key_of(seed))
+
+
+def _refuse_large(counter: Tensor) -> None:
+    """Stop where a counter would begin anew. On a GPU looking would mean waiting: there the settings' limits do it."""
+    looks = counter.device.type == "cpu" and counter.dtype == torch.int64 and not torch.compiler.is_compiling()
+    if looks and bool((counter >> 32).any()):
+        raise RunFailed(_WRAPS)
 
 
 def _words_by_kernel(seed: int, purpose: str, *counter: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 
@@ -15,7 +14,7 @@ from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed import consensus
 from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import LockstepError, NoValidCheckpoint, UserError, error_of
+from lockstep.core.errors import LockstepError, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner, data_digest
 from lockstep.core.loop import Loop
@@ -25,6 +24,7 @@ from lockstep.core.reporting.display import Display, Narrated, Narrator, open_di
 from lockstep.core.reporting.journal import Journal
 from lockstep.core.reporting.metrics import MetricsLog
 from lockstep.core.reporting.monitor import Telemetry
+from lockstep.core.resumption import MADE_WITH, Resumption
 from lockstep.core.storage import checkpoint, shelf, weights
 from lockstep.core.storage.run_directory import RunDirectory, State
 from lockstep.core.storage.scribe import Order, Scribe
@@ -48,6 +48,10 @@ class Session:
     ) -> None:
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
+        self._config = config
+        self._may_publish = may_publish
+        self.before_publishing: Callable[[], None] = lambda: None
+        """Done on rank 0 before a checkpoint gets its name: a resume from it must find what came before it."""
         self._config_text = to_yaml(config)
         self._scribe = Scribe(
             run.path,
@@ -56,35 +60,19 @@ class Session:
             keep=config.keep,
             written=self._note_saved,
             say=say,
-            may_publish=may_publish,
+            may_publish=self._make_ready,
         )
 
     def resume(self, notes: dict[str, float]) -> bool:
-        """Take up the newest checkpoint that verifies, if there is one."""
-        found = self._world.from_leader(self._find())
-        if "error" in found:
-            raise NoValidCheckpoint(found["error"])
-        if found["path"] is None:
+        """Take up the newest checkpoint that verifies and fits, if there is one."""
+        resumption = Resumption(self._run, self._workload, self._config, self._world, self.learner, self._say)
+        found = resumption.take_up()
+        if found is None:
             return False
-        path = Path(found["path"])
-        expect = {"workload": self._workload, "lanes": self._world.lanes.total}
-        snapshot = checkpoint.load(path, self._world.lanes.mine, expect=expect)
-        notes |= snapshot.state.pop("loop")
-        if unfit := weights.misfit(snapshot.model, self.learner.model.state_dict()):
-            raise UserError(f"{path}: {unfit}; a run keeps its network: resume with the sizes that it had")
-        self.learner.load(snapshot)
+        path, remembered = found
+        notes |= remembered
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         return True
-
-    def _find(self) -> dict[str, str | None]:
-        """Rank 0's search; a failure travels as text, so that all ranks end alike."""
-        if not self._world.leads:
-            return {}
-        try:
-            path = shelf.newest_valid(self._run.path, self._say)
-        except NoValidCheckpoint as error:
-            return {"error": str(error)}
-        return {"path": str(path) if path else None}
 
     def write_config(self) -> None:
         """Make this the run's configuration: after `resume`, since one that is refused must leave the run alone."""
@@ -94,8 +82,13 @@ class Session:
         """Begin a checkpoint of the run as it is now; it is written while the training goes on."""
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
-        extra = {"updates": self.learner.updates, "sync": self._world.sync, **_data_of(self.learner)}
+        extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
+        extra |= _data_of(self.learner)
         self._scribe.save(Order(snapshot, self.learner.steps, extra))
+
+    def _make_ready(self) -> None:
+        self._may_publish()
+        self.before_publishing()
 
     def settle(self) -> None:
         """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
@@ -175,6 +168,7 @@ def _conduct(
     if narrator is not None and log is not None:
         display = Narrated(display, narrator, log.rows())
     journal = Journal(run.path, world, log, telemetry)
+    session.before_publishing = journal.sync
     loop = Loop(learner, world, config, journal, session, display)
     loop.notes |= loop_notes
     journal.start(learner.steps)

@@ -22,7 +22,7 @@ class Interrupted(LockstepError):
 
 
 class StopRequest:
-    """Listens for SIGTERM, SIGUSR1 and Ctrl-C while it is open; a second request ends the process at once."""
+    """Listens for SIGTERM, SIGUSR1, SIGHUP and Ctrl-C while it is open; a second request ends the process at once."""
 
     def __init__(self, answers: bool = False) -> None:
         """`answers`: say on stderr that the request was heard."""
@@ -36,6 +36,9 @@ class StopRequest:
         kinds = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
         if hasattr(signal, "SIGUSR1"):
             kinds[signal.SIGUSR1] = PREEMPTED
+        # A terminal that is closed is such a request, too, but not where nohup has seen to it that nobody hears of it.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            kinds[signal.SIGHUP] = PREEMPTED
         self._kinds = kinds
         for number in kinds:
             self._before[number] = signal.signal(number, self._note)

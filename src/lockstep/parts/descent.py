@@ -76,6 +76,15 @@ class Descent:
             for kind, value in self._adam.state.get(parameter, {}).items()
         }
 
+    def outline(self) -> dict[str, Tensor]:
+        """A state as `state` gives it after a step, without numbers."""
+        kinds = {"exp_avg", "exp_avg_sq", "step"}
+        return {
+            f"{kind}.{name}": torch.empty(() if kind == "step" else parameter.shape, device="meta")
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+            for kind in sorted(kinds)
+        }
+
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take up a state from `state`."""
         for name, parameter in zip(self._names, self._parameters, strict=True):

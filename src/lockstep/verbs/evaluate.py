@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from lockstep.core.config.fields import OffOrCount, Range, nearest
+from lockstep.core.config.fields import Range, Seed, nearest
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.errors import UserError
 from lockstep.core.storage.disk import write_atomically
@@ -40,7 +40,7 @@ class EvaluateOptions(ModelOptions):
 
     episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
     """Whole episodes to play; a workload that predicts is measured on all that there is."""
-    seed: OffOrCount = 2025
+    seed: Seed = 2025
     """Where the episodes' random numbers start from."""
     policy: str = TRAINED
     """Who plays: trained (the network's most probable action) or a baseline of the workload, as scripted or random."""

@@ -79,7 +79,10 @@ def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
         return path
     if subject.run is None or step is None:
         raise UserError(f"{subject.path}: lies in no run that could hold the result; give --output FILE")
-    return subject.run.path / "export" / (step_name(step) + _SUFFIXES.get(options.format, ""))
+    folder = subject.run.path / "export"
+    if folder.is_symlink():
+        raise UserError(f"{folder}: is a link, and a run keeps to its own directory; give --output FILE")
+    return folder / (step_name(step) + _SUFFIXES.get(options.format, ""))
 
 
 def _write(path: Path, write: Callable[[Path], None]) -> None:

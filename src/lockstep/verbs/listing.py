@@ -53,9 +53,9 @@ def list_runs(words: list[str]) -> int:
         print(f"no runs in {options.runs_dir}; start one with: lockstep train snake --preset small")
         return 0
     width = max(4, *(len(row.name) for row in rows))
-    print(f"{'name':{width}}  {'workload':10} {'state':9} {'steps':>14} {'best':>9}  last change")
+    print(f"{'name':{width}}  {'workload':10} {'state':10} {'steps':>14} {'best':>9}  last change")
     for row in rows:
         best = f"{row.best_score:.2f}" if row.best_score is not None else "-"
         when = f"{datetime.fromtimestamp(row.updated):%Y-%m-%d %H:%M}"
-        print(f"{row.name:{width}}  {row.workload:10} {row.state:9} {row.step:>14,} {best:>9}  {when}")
+        print(f"{row.name:{width}}  {row.workload:10} {row.state:10} {row.step:>14,} {best:>9}  {when}")
     return 0

@@ -1,6 +1,8 @@
 """From what a user names (a run, a directory of weights, a file) to a configuration and a network."""
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +15,7 @@ from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
 from lockstep.core.storage.manifest import CONFIG, MANIFEST
 from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.core.storage.untrusted import open_regular
 from lockstep.verbs import words as command
 from lockstep.workloads import registry
 from lockstep.workloads.registry import Workload
@@ -123,23 +126,32 @@ def load(subject: Subject, device: str) -> TrainedModel:
     from lockstep.core.storage.weights import load_weights, misfit
 
     assert subject.path is not None
-    if subject.path.suffix == getattr(subject.workload.module, "FOREIGN", None):
-        weights, manifest = subject.workload.offer("read_foreign")(subject.config, subject.path), None
-    else:
-        weights, manifest = load_weights(subject.path)
     world = place_of(subject, device)
     learner = subject.workload.build(replace(subject.config, compile="none"), world)
+
+    def refuse_others(weights: Mapping[str, Any]) -> None:
+        if problem := misfit(weights, learner.model.state_dict()):
+            raise UserError(
+                f"{subject.path}: does not fit the network that {subject.workload.name} builds from this "
+                f"configuration: {problem}; give the --preset, --config and fields that it was trained with"
+            )
+
+    if subject.path.suffix == getattr(subject.workload.module, "FOREIGN", None):
+        weights, manifest = subject.workload.offer("read_foreign")(subject.config, subject.path), None
+        refuse_others(weights)
+    else:
+        weights, manifest = load_weights(subject.path, refuse_others)
     if manifest is not None:
         _warn_of_other_data(subject, manifest.lookup("data_digest"), data_digest(learner))
-    if problem := misfit(weights, learner.model.state_dict()):
-        raise UserError(
-            f"{subject.path}: does not fit the network that {subject.workload.name} builds from this configuration: "
-            f"{problem}; give the --preset, --config and fields that it was trained with"
-        )
     learner.model.load_state_dict(weights)
     learner.model.eval()
-    step = manifest.step if manifest else _header(subject.path).get("step")
-    return TrainedModel(learner, world, None if step is None else int(step))
+    return TrainedModel(learner, world, manifest.step if manifest else _step_told(subject.path))
+
+
+def _step_told(path: Path) -> int | None:
+    """The step in a file's own header, where there is one that a run can have."""
+    text = _header(path).get("step", "")
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:
@@ -233,10 +245,10 @@ def _header(path: Path) -> dict[str, str]:
     """What a .safetensors file says of itself, as `lockstep export` writes it."""
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
-    from safetensors import SafetensorError, safe_open
+    from lockstep.core.storage.tensor_file import read_header
 
     try:
-        with safe_open(path, "pt") as file:
-            return file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path}: not a safetensors file ({error})") from error
+        with open_regular(path, links=True) as file:
+            return read_header(file)[1]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median_high
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from lockstep.core.config.fields import OffOrCount, Range
+from lockstep.core.config.fields import OffOrCount, Range, Seed
 from lockstep.core.errors import UserError
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command
@@ -44,7 +44,7 @@ class PlayOptions(ModelOptions):
 
     episodes: OffOrCount = 0
     """Episodes to show; 0 = until Ctrl-C in a terminal, else one."""
-    seed: OffOrCount = 2025
+    seed: Seed = 2025
     """Where the episodes' random numbers start from; the same episodes as those of `lockstep eval` with this seed."""
     fps: Annotated[float, Range(above=0, at_most=50)] = 10.0
     """Steps shown in a second."""

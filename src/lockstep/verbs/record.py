@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from lockstep.core.config.fields import OffOrCount, Range
+from lockstep.core.config.fields import Range, Seed
 from lockstep.core.errors import UserError
 from lockstep.verbs import model as models
 from lockstep.verbs import words as command
@@ -29,7 +29,7 @@ class RecordOptions(ModelOptions):
     """Directory to write to; it is made where there is none."""
     episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
     """Whole episodes to play."""
-    seed: OffOrCount = 2025
+    seed: Seed = 2025
     """Where the episodes' random numbers start from; the same episodes as those of `lockstep eval` with this seed."""
     policy: str = TRAINED
     """Who plays: trained (the model) or a baseline of the workload, as random."""

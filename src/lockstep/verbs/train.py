@@ -8,7 +8,7 @@ from typing import Annotated
 
 from lockstep.core import hand_over, kernels, launch
 from lockstep.core.config.fields import Pattern, Range, settings_of
-from lockstep.core.config.run_config import RunConfig
+from lockstep.core.config.run_config import FREE_TO_CHANGE, RunConfig
 from lockstep.core.config.sources import Resolved, from_yaml, resolve
 from lockstep.core.config.values import shown
 from lockstep.core.distributed import environment
@@ -27,10 +27,6 @@ USAGE = (
 )
 RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
-# What does not change the experiment may differ when the same run goes on.
-_FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
-_FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
-_FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
 _HINT = f"{'hint':12} preset base is made for a GPU, an update can take minutes here; --preset small is made for a CPU"
 
 
@@ -252,7 +248,7 @@ def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, mu
     _, stored = read_run(run)
     for name in settings_of(type(config)):
         old, new = getattr(stored, name), getattr(config, name)
-        if old != new and name not in _FREE_TO_CHANGE:
+        if old != new and name not in FREE_TO_CHANGE:
             raise UserError(
                 f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another --run-name, "
                 f"or, where network, environments and lanes stay what they are, change it with "

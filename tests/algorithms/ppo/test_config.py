@@ -112,3 +112,11 @@ def test_every_field_has_a_line_of_help():
 def test_a_variant_is_checked_again():
     with pytest.raises(UserError):
         replace(PPOConfig(), n_envs=9)
+
+
+def test_a_run_is_no_longer_than_its_random_counters():
+    # 2^32 steps of each of 8 environments, and one update more; 4 epochs an update of 8 x 128 steps.
+    message = refusal(n_envs=8, n_steps=128, batch_size=64, total_timesteps=8 * 2**32)
+    assert "would be 4,294,967,296 steps of each environment, and random numbers repeat after" in message
+    assert "epochs" in refusal(n_envs=8, n_steps=8, batch_size=64, n_epochs=16, total_timesteps=8 * 2**32 - 64)
+    PPOConfig(n_envs=8, n_steps=128, batch_size=64, n_epochs=1, total_timesteps=8 * 2**32 - 1024)

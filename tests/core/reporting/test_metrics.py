@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -109,10 +110,10 @@ def test_lines_that_are_no_log_points_are_cut(tmp_path):
 def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_tensorboard, monkeypatch, caplog):
     log = MetricsLog(tmp_path, None)
     log.write(1, {"a": 1.0})
-    real = Path.open
+    real = metrics.open_to_append
 
-    def takes_half(path, *arguments, **options):
-        file = real(path, *arguments, **options)
+    def takes_half(path):
+        file = real(path)
 
         class Half:
             def __enter__(self):
@@ -132,7 +133,7 @@ def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_t
 
         return Half()
 
-    monkeypatch.setattr(Path, "open", takes_half)
+    monkeypatch.setattr(metrics, "open_to_append", takes_half)
     log.write(2, {"a": 2.0})
     log.write(3, {"a": 3.0})
     monkeypatch.undo()
@@ -241,3 +242,36 @@ def test_a_resumed_run_is_the_same_wandb_run(tmp_path, monkeypatch):
     assert (started[0]["entity"], started[0]["config"]["seed"]) == ("us", RunConfig().seed)
     assert RunConfig().about_to_wandb()["entity"] is None
     assert logged == [(1, {"a": 1.0, "time": 5.0}), (2, {"a": 1.0, "time": 5.0})]
+
+
+def test_a_log_that_is_no_file_is_not_waited_for(tmp_path, no_tensorboard, caplog):
+    path = tmp_path / "metrics.jsonl"
+    for make in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero"), lambda: path.symlink_to("/dev/full")):
+        make()
+        log = MetricsLog(tmp_path, 5)
+        log.write(6, {"a": 1.0})
+        log.sync()
+        assert log.rows() == []
+        path.unlink()
+    assert caplog.text.count("training goes on") == 3
+
+
+def test_of_a_long_log_the_end_is_cut_and_no_more_is_read(tmp_path, no_tensorboard, caplog):
+    path = tmp_path / "metrics.jsonl"
+    with path.open("wb") as file:
+        file.seek(10 << 30)  # sparse: it takes no room on the disk
+        file.write(b'\n{"step": 1}\n{"step": 2}\n{"step": 3}\n{"step": 2, "torn')
+    log = MetricsLog(tmp_path, 2)
+    log.write(9, {"a": 1.0})
+    assert path.stat().st_size < (10 << 30) + 200
+    assert [row["step"] for row in log.rows()] == [1, 2, 9]
+
+
+def test_a_long_file_that_is_no_log_stays_as_it_is(tmp_path, no_tensorboard, caplog):
+    path = tmp_path / "metrics.jsonl"
+    path.touch()
+    os.truncate(path, 10 << 30)
+    log = MetricsLog(tmp_path, 2)
+    log.write(3, {"a": 1.0})
+    assert path.stat().st_size == 10 << 30
+    assert caplog.text.count("no log point up to step 2") == 1

@@ -149,7 +149,7 @@ def test_the_list_shows_state_step_and_score_the_latest_first(tmp_path):
         (broken.path / "status.json").write_text('{"state": "flying"}')
         rows = [(row.name, row.workload, row.state, row.step, row.best_score) for row in list_runs(tmp_path)]
     assert rows == [
-        ("broken", "", "stopped", 0, None),
+        ("broken", "", "unreadable", 0, None),
         ("killed", "snake", "stopped", 20, 2.5),
         ("done", "snake", "finished", 30, 1.5),
         ("going", "snake", "running", 10, None),
@@ -267,3 +267,69 @@ def test_a_run_without_a_job_is_never_taken_over(tmp_path, monkeypatch):
     run = RunDirectory(tmp_path / "run")
     with run.locked(), pytest.raises(UserError, match="in use by pid"), run.locked(("job", 2)):
         pass
+
+
+ODD_STATUSES = {
+    "deep": b"[" * 100_000,
+    "deep but closed": b"[" * 5000 + b"]" * 5000,
+    "a date beyond all": b'{"workload": "s", "state": "finished", "step": 1, "best_score": null, "updated": 1e300}',
+    "no number": b'{"workload": "s", "state": "finished", "step": 1, "best_score": NaN, "updated": 1}',
+    "a date that is no number": b'{"workload": "s", "state": "finished", "step": 1, "best_score": 1, "updated": NaN}',
+    "400 digits": b'{"workload": "s", "state": "finished", "step": ' + b"9" * 400 + b', "best_score": 1, "updated": 1}',
+    "a step below zero": b'{"workload": "s", "state": "finished", "step": -1, "best_score": 1, "updated": 1}',
+    "a terminal's orders": b'{"workload": "\\u001b[2J", "state": "finished", "step": 1, "best_score": 1, "updated": 1}',
+    "large": b"1" * (2 << 20),
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("odd", ODD_STATUSES)
+def test_an_odd_status_is_shown_as_unreadable_and_hides_no_other_run(tmp_path, odd):
+    begun(tmp_path / "good").write_status("finished", 7, 1.0)
+    begun(tmp_path / "odd")
+    (tmp_path / "odd" / "status.json").write_bytes(ODD_STATUSES[odd])
+    rows = {row.name: (row.state, row.step) for row in list_runs(tmp_path)}
+    assert rows == {"good": ("finished", 7), "odd": ("unreadable", 0)}
+
+
+def test_runs_are_listed_without_waiting_for_a_pipe(tmp_path):
+    for name in ("config.yaml", "status.json", "lock.json"):
+        begun(tmp_path / name.partition(".")[0]).write_status("running", 1)
+        path = tmp_path / name.partition(".")[0] / name
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    rows = {row.name: row.state for row in list_runs(tmp_path)}
+    assert rows == {"status": "unreadable", "lock": "stopped"}
+
+
+@pytest.mark.parametrize("holder", [b"[" * 9999, b'{"pid": 1e300, "host": "h", "since": NaN}', b"9" * 400])
+def test_an_odd_lock_names_nobody(tmp_path, holder):
+    (tmp_path / "lock.json").write_bytes(holder)
+    assert run_lock._holder(tmp_path / "lock.json") is None
+    (tmp_path / "lock.json").write_text(json.dumps({"pid": 10**400, "host": "h", "since": 1e300}))
+    assert run_lock._holder(tmp_path / "lock.json") is None
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "best", "tensorboard", "export", "metrics.jsonl", "status.json"])
+def test_a_run_is_not_led_out_of_its_directory(tmp_path, name):
+    run = begun(tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "run" / name
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=f"{name}: is a link; a run keeps to its own directory"):
+        run.prepare()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=f"{name}: is no (folder|regular file)"):
+        run.prepare()
+
+
+def test_a_new_run_has_its_name_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), real(fd)))
+    RunDirectory(tmp_path / "runs" / "mine").prepare()
+    assert {str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "runs" / "mine")} <= set(synced)

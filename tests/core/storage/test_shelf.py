@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from lockstep.core.distributed.world import World
+from lockstep.core.errors import NoValidCheckpoint
 from lockstep.core.storage.checkpoint import Snapshot, save
-from lockstep.core.storage.shelf import newest_valid, prune, sweep
+from lockstep.core.storage.shelf import newest_valid, prune, sweep, verify_run
 
 
 def stored(root: Path, *steps: int) -> list[Path]:
@@ -85,3 +87,40 @@ def test_dead_writes_are_named_and_not_used(tmp_path):
     reports = []
     assert newest_valid(tmp_path, reports.append) is None
     assert reports == [f"{torn}: a write that did not end, left aside"]
+
+
+def test_nothing_behind_a_link_is_used_or_removed(tmp_path):
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    stored(elsewhere, 1, 2, 3)
+    (elsewhere / "checkpoints" / ".tmp-step-000000000002-dead").mkdir()
+    before = sorted(elsewhere.rglob("*"))
+    run.mkdir()
+    (run / "checkpoints").symlink_to(elsewhere / "checkpoints")
+    prune(run, keep=1, protect=set())
+    sweep(run)
+    for look in (lambda: newest_valid(run, pytest.fail), lambda: verify_run(run)):
+        with pytest.raises(NoValidCheckpoint, match="checkpoints: is a link"):
+            look()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_link_inside_a_checkpoint_makes_it_a_damaged_one(tmp_path):
+    first, second, third = stored(tmp_path, 1, 2, 3)
+    (third / "lanes").rename(tmp_path / "lanes")
+    (third / "lanes").symlink_to(tmp_path / "lanes")
+    second.rename(tmp_path / "second")
+    second.symlink_to(tmp_path / "second")
+    reports = []
+    assert newest_valid(tmp_path, reports.append) == first
+    assert "lanes: is a link" in reports[0]
+    assert "not a directory" in reports[1]
+
+
+def test_names_hold_every_step_that_settings_allow_in_the_order_of_steps(tmp_path):
+    steps = [10**15, 999_999_999_999, 7, 10**12]
+    stored(tmp_path, *steps)
+    assert newest_valid(tmp_path, pytest.fail).name == "step-1000000000000000"
+    (tmp_path / "checkpoints" / "step-0000000000000009").mkdir()  # nine, spelled as nobody spells it
+    prune(tmp_path, keep=2, protect=set())
+    assert kept(tmp_path) == [9, 10**12, 10**15]
+    assert verify_run(tmp_path).keys() == {"checkpoints/step-1000000000000", "checkpoints/step-1000000000000000"}

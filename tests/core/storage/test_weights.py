@@ -148,7 +148,7 @@ def test_a_hostile_payload_never_runs(tmp_path):
     record = FileRecord.of(hostile)
     content["files"]["model.safetensors"] = {"sha256": record.sha256, "size": record.size}
     (best / "manifest.json").write_bytes(_seal(content))
-    assert inspect(best) == []
+    assert inspect(best) == ["model.safetensors: not a safetensors file (its header is cut off or too large)"]
     with pytest.raises(NoValidCheckpoint, match="not a safetensors file"):
         load_weights(best)
     assert not canary.exists()

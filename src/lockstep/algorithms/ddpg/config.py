@@ -127,6 +127,9 @@ class DDPGConfig(RunConfig):
                 "a round ends with its last gradient update; change one of them"
             )
         self._validate_memory()
+        steps = self.total_timesteps // self.n_envs
+        updates = steps // self.update_interval * self.updates_per_interval
+        self.refuse_repetition({"steps of each environment": steps, "gradient updates": updates})
         if self.total_timesteps < self.round_size:
             raise UserError(
                 f"total_timesteps {self.total_timesteps} is less than one round's n_envs x n_steps = "

@@ -1,6 +1,8 @@
 """DDPG on any number of ranks. L: lanes of a cohort, U: gradient updates of an interval, B: samples of a lane."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -246,6 +248,16 @@ class DDPGLearner:
             "precision": self._precision.state(),
         }
         return Snapshot(dict(self.model.state_dict()), moments | past, counters, lanes)
+
+    def outline(self, counters: Mapping[str, Any]) -> Snapshot:
+        """The names, shapes and types of a state with these counters."""
+        written = counters["steps"] // self._config.n_envs
+        moments = self._actor_descent.outline() | self._critic_descent.outline()
+        return replace(
+            self.state(),
+            optimizer=(moments if counters["gradient_updates"] else {}) | (self._past.state() if self._past else {}),
+            lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
+        )
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""

@@ -99,6 +99,8 @@ class PPOConfig(RunConfig):
         super().validate()
         self._validate_environments()
         self._validate_batch()
+        passes = self.total_timesteps // self.rollout_size * self.n_epochs
+        self.refuse_repetition({"steps of each environment": self.total_timesteps // self.n_envs, "epochs": passes})
         if self.total_timesteps < self.rollout_size:
             raise UserError(
                 f"total_timesteps {self.total_timesteps} is less than one update's n_envs x n_steps = "

@@ -4,7 +4,9 @@ A network that remembers learns from whole sequences of T steps; then B counts t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -281,6 +283,10 @@ class PPOLearner:
             lanes |= cut(cohort, collector.state())
         counters = {"updates": self.updates, "steps": self.steps, "precision": self._precision.state()}
         return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters, lanes)
+
+    def outline(self, counters: Mapping[str, Any]) -> Snapshot:
+        """The names, shapes and types of a state with these counters."""
+        return replace(self.state(), optimizer=self._descent.outline() if counters["updates"] else {})
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""

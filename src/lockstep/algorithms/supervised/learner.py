@@ -1,6 +1,9 @@
 """Supervised learning on any number of ranks: every sample once an epoch, in an order that (seed, epoch) decides."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -230,6 +233,11 @@ class SupervisedLearner:
             "data_digest": self.data_digest,
         }
         return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters)
+
+    def outline(self, counters: Mapping[str, Any]) -> Snapshot:
+        """The names, shapes and types of a state with these counters."""
+        lanes: dict[int, dict[str, Tensor]] = {lane: {} for lane in self._world.lanes.mine}
+        return replace(self.state(), optimizer=self._descent.outline() if counters["updates"] else {}, lanes=lanes)
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range
 from lockstep.core.config.run_config import RunConfig, nearest_to_split
@@ -180,6 +180,11 @@ class TDMPC2Config(RunConfig):
         """Agent steps of one round, over all ranks."""
         return self.stride * self.n_steps
 
+    def changes_since(self, before: Self) -> dict[str, tuple[Any, Any]]:
+        """List what makes this another experiment; a longer run is none, unless it has room for more to remember."""
+        longer = {} if self.memory_rows == before.memory_rows else {"steps": (before.steps, self.steps)}
+        return super().changes_since(before) | longer
+
     @property
     def memory_rows(self) -> int:
         """Steps of each environment that are remembered: no more than the run has."""
@@ -216,6 +221,8 @@ class TDMPC2Config(RunConfig):
                 raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
         self._validate_memory()
         self._validate_search()
+        updates = self.steps if self.offline else self.pretrain_updates + int(self.steps * self.updates_per_step)
+        self.refuse_repetition({"steps of each environment": self.steps // self.stride, "gradient updates": updates})
 
     def _validate_memory(self) -> None:
         if self.offline:

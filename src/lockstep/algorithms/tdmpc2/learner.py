@@ -2,6 +2,8 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -245,6 +247,15 @@ class TDMPC2Learner:
             "data_digest": self.data_digest,
         }
         return Snapshot(dict(self.model.state_dict()), self._training.state(), counters, lanes)
+
+    def outline(self, counters: Mapping[str, Any]) -> Snapshot:
+        """The names, shapes and types of a state with these counters."""
+        written = counters["steps"] // self._config.stride
+        return replace(
+            self.state(),
+            optimizer=self._training.outline() if counters["gradient_updates"] else {},
+            lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
+        )
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""

@@ -137,6 +137,10 @@ class Training:
         """Both optimisers' moments."""
         return self._world_descent.state() | self._policy_descent.state()
 
+    def outline(self) -> dict[str, Tensor]:
+        """The same without numbers."""
+        return self._world_descent.outline() | self._policy_descent.outline()
+
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up a state from `state`."""
         self._world_descent.load(state)

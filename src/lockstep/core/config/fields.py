@@ -61,6 +61,8 @@ Count = Annotated[int, Range(at_least=1)]
 """A whole number of at least 1."""
 OffOrCount = Annotated[int, Range(at_least=0)]
 """A whole number, 0 meaning off, automatic or without limit, as the field's line says."""
+Seed = Annotated[int, Range(at_least=0, at_most=2**63 - 1)]
+"""Where random numbers start from: two different ones never give the same."""
 Steps = Annotated[int, Range(at_least=0, at_most=10**15)]
 """A number of steps over all ranks, or of updates."""
 Fraction = Annotated[float, Range(at_least=0, at_most=1)]

@@ -15,6 +15,7 @@ from lockstep.core.config.fields import (
     OffOrCount,
     Pattern,
     Range,
+    Seed,
     Spelling,
     Steps,
     settings_of,
@@ -24,6 +25,12 @@ from lockstep.core.config.values import check, shown
 from lockstep.core.errors import UserError
 
 DEFAULT_LANES = 8
+LARGEST_COUNTER = 2**32
+"""Random numbers are told apart by counters below it."""
+# What does not change the experiment may differ when the same run goes on.
+FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
+FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
+FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
 RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
 _RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
@@ -55,7 +62,7 @@ class RunConfig:
     """How ranks are kept equal: fast (up to rounding) or exact (the same bits for any number of ranks)."""
     lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
     """Units of data-parallel work, over all ranks; 0 = 8, or as many as environments where 1, 2 or 4."""
-    seed: OffOrCount = 42
+    seed: Seed = 42
     """Where every random number of the run starts from."""
     run_name: Annotated[str, Pattern(f"({RUN_NAME})?", _RUN_NAME_WORDS)] = ""
     """Name of the run's folder; empty = workload and time."""
@@ -165,9 +172,25 @@ class RunConfig:
         """Take over what may differ between machines from another rank's configuration."""
         return replace(self, **{name: getattr(other, name) for name in self._settings_of_machine()})
 
+    def refuse_repetition(self, counts: Mapping[str, int]) -> None:
+        """Raise UserError where a run of this length would come to a counter of random numbers that begins anew."""
+        for what, count in counts.items():
+            if count >= LARGEST_COUNTER:
+                length = f"{self.length_field} {getattr(self, self.length_field)}"
+                raise UserError(
+                    f"{length}: would be {count:,} {what}, and random numbers repeat after {LARGEST_COUNTER:,}; "
+                    f"lower --{self.length_field.replace('_', '-')}, or share it among more environments"
+                )
+
     def lane_units(self) -> int:
         """How many units (environments) the lanes split among them; 0 = no limit."""
         return 0
+
+    def changes_since(self, before: Self) -> dict[str, tuple[Any, Any]]:
+        """List what makes this another experiment than the one before, by name: a longer run is none."""
+        same = FREE_TO_CHANGE | {self.length_field}
+        values = {name: (getattr(before, name), getattr(self, name)) for name in settings_of(type(self))}
+        return {name: (old, new) for name, (old, new) in values.items() if old != new and name not in same}
 
     def in_smaller_parts(self) -> Self | None:
         """Compute the same in micro-batches half as large, for want of memory; None where they cannot be halved."""

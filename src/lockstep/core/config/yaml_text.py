@@ -3,6 +3,7 @@
 Scalars stay text: `1e6`, `3e-4` and `no` mean what the field's type says, exactly as on the command line.
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 
 from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
+from lockstep.core.storage.untrusted import read_regular
 
 IGNORED_KEY = "notes"
 """Free text for the reader: whatever stands under this key, at any depth, is ignored."""
@@ -35,12 +37,13 @@ def read_file(path: str | Path) -> list[Leaf]:
     try:
         if not Path(path).is_file():
             raise UserError(f"{source}: no such file; --config takes the path of a YAML file")
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
+        content = read_regular(Path(path), _LARGEST_FILE, links=True)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UserError(
+                f"{source}: larger than a configuration can be; at most {_LARGEST_FILE} bytes are read"
+            ) from None
         raise UserError(f"{source}: cannot be read: {error.strerror}") from None
-    if len(content) > _LARGEST_FILE:
-        raise UserError(f"{source}: larger than a configuration can be; at most {_LARGEST_FILE} bytes are read")
     try:
         return read_text(content.decode("utf-8-sig"), source)
     except UnicodeDecodeError as error:

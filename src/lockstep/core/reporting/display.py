@@ -1,5 +1,7 @@
 """What the user sees while a run goes on: one live line in a terminal, plain lines elsewhere."""
 
+import contextlib
+import errno
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,7 +65,7 @@ class PlainLines:
 
     def say(self, line: str) -> None:
         """Print at once, so that a log can be followed."""
-        print(line, flush=True)
+        _print(line)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print if the last line is a while ago."""
@@ -78,7 +80,7 @@ class PlainLines:
 
     def _flush(self) -> None:
         if self._pending:
-            print(self._pending, flush=True)
+            _print(self._pending)
             self._pending, self._shown = "", time.monotonic()
 
 
@@ -104,16 +106,19 @@ class LiveBar:
 
     def say(self, line: str) -> None:
         """Print above the bar."""
-        self._console.print(line, highlight=False, markup=False)
+        with contextlib.suppress(OSError):
+            self._console.print(line, highlight=False, markup=False)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
         words = headline(metrics, self._tags, time.monotonic() - self._opened)
-        self._bar.update(self._task, completed=step, headline=words)
+        with contextlib.suppress(OSError):
+            self._bar.update(self._task, completed=step, headline=words)
 
     def close(self) -> None:
         """Leave the last state of the bar on the screen."""
-        self._live.stop()
+        with contextlib.suppress(OSError):
+            self._live.stop()
 
 
 class Narrated:
@@ -137,6 +142,17 @@ class Narrated:
     def close(self) -> None:
         """Hand on."""
         self._display.close()
+
+
+def _print(line: str) -> None:
+    """Print a line where somebody may read it; a terminal that was closed takes none, and the run is saved without."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:

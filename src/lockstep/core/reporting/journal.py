@@ -82,6 +82,11 @@ class Journal:
         self.start(step)
         return metrics
 
+    def sync(self) -> None:
+        """Wait until the disk has every log point so far, which a checkpoint is about to be past. Rank 0 only."""
+        if self._log is not None:
+            self._log.sync()
+
     def close(self) -> None:
         """Flush and close what this rank writes."""
         if self._telemetry is not None:

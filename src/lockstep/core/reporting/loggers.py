@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 from lockstep.core import failpoints
 from lockstep.core.storage.disk import write_atomically
+from lockstep.core.storage.untrusted import read_regular
 
 _QUEUE_LENGTH = 1000
+_LONGEST_ID = 100
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +106,8 @@ class WeightsAndBiases:
         remembered = directory / "wandb_id"
         if not remembered.exists():
             write_atomically(remembered, secrets.token_hex(8).encode())
-        same = {"id": remembered.read_text(), "resume": "allow", "allow_val_change": True}
+        identity = read_regular(remembered, _LONGEST_ID).decode("ascii")
+        same = {"id": identity, "resume": "allow", "allow_val_change": True}
         self._run = wandb.init(name=directory.name, dir=str(directory), **same, **about)
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:

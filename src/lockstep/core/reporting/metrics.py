@@ -16,11 +16,22 @@ from torch import Tensor
 
 from lockstep.core.reporting.loggers import Background, TensorBoard, WeightsAndBiases
 from lockstep.core.storage.disk import write_atomically
+from lockstep.core.storage.untrusted import (
+    is_counter,
+    lines_from_end,
+    open_regular,
+    open_to_append,
+    parse_json,
+    read_regular,
+)
 
 if TYPE_CHECKING:
     from lockstep.core.distributed.world import World
 
 METRICS = "metrics.jsonl"
+LONGEST_LINE = 1 << 20
+_IN_MEMORY = 64 << 20
+_REACH = 256 << 20
 _LONGEST_WAIT = 10.0
 _log = logging.getLogger(__name__)
 
@@ -91,7 +102,7 @@ class MetricsLog:
         self._path = Path(directory) / METRICS
         self._resume_step = resume_step
         self._end: int | None = None
-        self._complained = False
+        self._complained = self._lost = False
         self._append(b"")
         self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
         if wandb is not None:
@@ -107,9 +118,20 @@ class MetricsLog:
             logger.offer(step, now, numbers)
 
     def rows(self) -> list[dict[str, float]]:
-        """What was logged so far, a dictionary for each log point."""
-        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
-        return [json.loads(line) for line in lines if _step_of(line) < math.inf]
+        """What was logged so far, a dictionary for each log point; of a very long log, its end."""
+        try:
+            lines = [line for _, line in lines_from_end(self._path, LONGEST_LINE, _IN_MEMORY)]
+        except OSError:
+            return []
+        return [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
+
+    def sync(self) -> None:
+        """Wait until the disk has what was written."""
+        try:
+            with open_regular(self._path) as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._complain(error)
 
     def close(self) -> None:
         """Let the loggers finish, and wait no longer than ten seconds for all of them."""
@@ -119,16 +141,20 @@ class MetricsLog:
 
     def _append(self, line: bytes) -> None:
         """Add a line behind the last whole one; a full disk may have taken half of the one before."""
+        if self._lost:
+            return
         try:
             if self._end is None:
                 self._end = cut(self._path, self._resume_step)
-            with self._path.open("ab", buffering=0) as file:
+            with open_to_append(self._path) as file:
                 self._end = min(self._end, os.fstat(file.fileno()).st_size)
                 file.truncate(self._end)
                 if file.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._end += len(line)
         except OSError as error:
+            # A file that is no log of this run stays as it is: looking for its end at every log point would take long.
+            self._lost = error.errno == errno.EOVERFLOW
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
@@ -139,19 +165,34 @@ class MetricsLog:
 
 def cut(path: Path, last_step: int | None) -> int:
     """Drop the lines after last_step (all of them for None) and a torn one, in one move; returns the new size."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() and last_step is not None else []
-    kept = b"".join(line for line in lines if _step_of(line) <= (last_step or 0))
+    if last_step is None or not os.path.lexists(path):
+        write_atomically(path, b"")
+        return 0
+    if path.lstat().st_size > _IN_MEMORY:
+        return _cut_end(path, last_step)
+    lines = read_regular(path, _IN_MEMORY).splitlines(keepends=True)
+    kept = b"".join(line for line in lines if _step_of(line) <= last_step)
     write_atomically(path, kept)
     return len(kept)
+
+
+def _cut_end(path: Path, last_step: int) -> int:
+    """The same for a long log, of which no more is read than its end: steps rise, so what is too late stands there."""
+    for end, line in lines_from_end(path, LONGEST_LINE, _REACH):
+        if _step_of(line) <= last_step:
+            with open_to_append(path) as file:
+                file.truncate(end)
+            return end
+    raise OSError(errno.EOVERFLOW, f"no log point up to step {last_step} in its last {_REACH >> 20} MB: move it away")
 
 
 def _step_of(line: bytes) -> float:
     """The step of a whole line; infinity for one that cannot be read, so that it is cut off."""
     try:
-        step = json.loads(line)["step"] if line.endswith(b"\n") else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+        step = parse_json(line)["step"] if line.endswith(b"\n") and len(line) <= LONGEST_LINE else None
+    except (ValueError, KeyError, TypeError):
         return math.inf
-    return step if isinstance(step, int) else math.inf
+    return step if is_counter(step) else math.inf
 
 
 def _finite(value: float) -> float | None:

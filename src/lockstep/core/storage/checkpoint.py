@@ -33,6 +33,7 @@ from lockstep.core.storage.manifest import (
 )
 from lockstep.core.storage.shelf import CHECKPOINTS, newest_valid, prune, verify_run
 from lockstep.core.storage.tensor_file import encode, plain_names, stored_size, weights_hash
+from lockstep.core.storage.untrusted import parse_json
 from lockstep.core.storage.weights import load_weights, read_manifest, read_tensors, refuse, save_weights
 
 if TYPE_CHECKING:
@@ -113,13 +114,7 @@ def load(path: Path, lanes: Iterable[int], *, expect: Mapping[str, Any] | None =
     `expect` holds manifest fields (`extra`'s too) that this run needs, such as {"workload": "snake", "lanes": 8}.
     """
     path = Path(path)
-    manifest = read_manifest(path)
-    for name, wanted in {"kind": "checkpoint", **(expect or {})}.items():
-        if manifest.lookup(name) != wanted:
-            raise UserError(
-                f"{path}: {name} is {manifest.lookup(name)!r} there and {wanted!r} in this run; "
-                "resume with the run's own configuration, or choose another --run-name"
-            )
+    manifest = expected_manifest(path, expect or {})
     mine = list(lanes)
     unknown = [lane for lane in mine if lane not in range(manifest.lanes)]
     if unknown:
@@ -127,17 +122,30 @@ def load(path: Path, lanes: Iterable[int], *, expect: Mapping[str, Any] | None =
     return Snapshot(
         model=plain_names(read_tensors(path, manifest, MODEL)),
         optimizer=plain_names(read_tensors(path, manifest, OPTIMIZER)),
-        state=_read_state(path, manifest),
+        state=read_state(path, manifest),
         lanes={lane: read_tensors(path, manifest, lane_file(lane)) for lane in mine},
     )
 
 
-def _read_state(path: Path, manifest: Manifest) -> dict[str, Any]:
+def expected_manifest(path: Path, expect: Mapping[str, Any]) -> Manifest:
+    """A checkpoint's manifest; UserError where a field of it is not what this run needs."""
+    manifest = read_manifest(path)
+    for name, wanted in {"kind": "checkpoint", **expect}.items():
+        if manifest.lookup(name) != wanted:
+            raise UserError(
+                f"{path}: {name} is {manifest.lookup(name)!r:.80} there and {wanted!r} in this run; "
+                "resume with the run's own configuration, or choose another --run-name"
+            )
+    return manifest
+
+
+def read_state(path: Path, manifest: Manifest) -> dict[str, Any]:
+    """What state.json says, from the very bytes that were hashed."""
     try:
-        state = json.loads(read_file(path, STATE, manifest.files[STATE]))
+        state = parse_json(read_file(path, STATE, manifest.files[STATE]))
     except Damaged as damage:
         refuse(path, str(damage))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         refuse(path, f"{STATE}: not valid JSON ({error})")
     if not isinstance(state, dict):
         refuse(path, f"{STATE}: not a JSON object")

@@ -2,11 +2,10 @@
 
 import ctypes
 import errno
-import io
 import os
 import secrets
 import shutil
-import stat
+from itertools import takewhile
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
@@ -44,6 +43,14 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and those above it, and wait until the disk has their names."""
+    missing = list(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync_directory(folder.parent)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file in one move: a reader sees the old content or the new, never a part."""
     temporary = path.with_name(temporary_name(path.name))
@@ -76,21 +83,3 @@ def _exchange(first: Path, second: Path) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0
-
-
-def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading; a link, a pipe or a device is refused without being waited for."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    file = os.fdopen(os.open(path, flags), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return file
-
-
-def read_small(path: Path, limit: int) -> bytes:
-    """A regular file of at most limit bytes, whole; a larger one is refused before it is read."""
-    with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
-        return file.read(limit)

@@ -7,12 +7,16 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lockstep.core.config.values import shown
 from lockstep.core.errors import RunFailed
-from lockstep.core.storage.disk import open_regular, read_small
+from lockstep.core.storage.header import read_entries
+from lockstep.core.storage.untrusted import LARGEST_NUMBER, is_counter, open_regular, parse_json, read_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -23,8 +27,12 @@ CONFIG = "config.yaml"
 _LANES = "lanes"
 _CHANGED = "content changed, its sha256 is not the one in the manifest"
 _MANIFEST_LIMIT = 16 << 20
+_LARGEST_TEXTS = {STATE: 16 << 20, CONFIG: 1 << 20}
 _HASH = re.compile(r"[0-9a-f]{64}")
-_STEP = re.compile(r"step-(\d{12})")
+_MOST_ENTRIES = 100_000
+"""More than that are in no checkpoint, and not looked at."""
+_LARGEST_STEP = 10**18 - 1
+_STEP = re.compile(r"step-(\d{12,18})")
 
 
 class CheckpointFailed(RunFailed):
@@ -78,15 +86,16 @@ class Manifest:
 
 
 def step_name(step: int) -> str:
-    """The directory name of a checkpoint; names sort as steps do."""
-    assert 0 <= step < 10**12, f"step {step} does not fit into twelve digits"
+    """The directory name of a checkpoint: the step in twelve digits, or more where it has more."""
+    assert 0 <= step <= _LARGEST_STEP, f"step {step} is beyond all that settings allow"
     return f"step-{step:012d}"
 
 
 def step_of(name: str) -> int | None:
     """The step in a checkpoint's directory name, None for any other name."""
     match = _STEP.fullmatch(name)
-    return int(match[1]) if match else None
+    # Only the name that the step itself has: two names for one step would be two checkpoints.
+    return int(match[1]) if match and step_name(int(match[1])) == name else None
 
 
 def lane_file(lane: int) -> str:
@@ -97,7 +106,7 @@ def lane_file(lane: int) -> str:
 def read_manifest(directory: Path) -> Manifest:
     """A directory's manifest; Damaged unless it is byte for byte what `render` wrote."""
     try:
-        data = read_small(directory / MANIFEST, _MANIFEST_LIMIT)
+        data = read_regular(directory / MANIFEST, _MANIFEST_LIMIT)
     except OSError as error:
         raise Damaged(f"{MANIFEST}: {_reason(error)}") from error
     return _parse(data)
@@ -105,11 +114,9 @@ def read_manifest(directory: Path) -> Manifest:
 
 def read_file(directory: Path, name: str, record: FileRecord) -> bytes:
     """One file's bytes, read once and compared with its record, so that what was verified is what is used."""
-    try:
-        with _open_sized(directory, name, record) as file:
-            data = file.read()
-    except OSError as error:
-        raise Damaged(f"{name}: {_reason(error)}") from error
+    _refuse_long_text(name, record)
+    with open_listed(directory, name, record) as file:
+        data = file.read()
     if FileRecord.of(data) != record:
         raise Damaged(f"{name}: {_CHANGED}")
     return data
@@ -136,20 +143,45 @@ def inspect(path: Path, *, contents: bool = True) -> list[str]:
         except Damaged as damage:
             problems.append(str(damage))
     known = {MANIFEST, *manifest.files, *({_LANES} if manifest.lanes else set())}
-    return problems + [f"{name}: not in the manifest" for name in sorted(_entries(path)) if name not in known]
+    there = sorted(islice(_entries(path), _MOST_ENTRIES))
+    return problems + [f"{name}: not in the manifest" for name in there if name not in known]
+
+
+@contextmanager
+def open_listed(directory: Path, name: str, record: FileRecord) -> Iterator[io.BufferedReader]:
+    """One file, opened and of the size that its record says; Damaged where it is not, or holds no tensors."""
+    try:
+        with _open_sized(directory, name, record) as file:
+            yield file
+    except OSError as error:
+        raise Damaged(f"{name}: {_reason(error)}") from error
+    except ValueError as error:
+        raise Damaged(f"{name}: {error}") from error
+    except MemoryError as error:
+        raise Damaged(f"{name}: larger than the memory that is left") from error
 
 
 def _check_file(directory: Path, name: str, record: FileRecord, contents: bool) -> None:
-    try:
-        with _open_sized(directory, name, record) as file:
-            if contents and hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
-                raise Damaged(f"{name}: {_CHANGED}")
-    except OSError as error:
-        raise Damaged(f"{name}: {_reason(error)}") from error
+    _refuse_long_text(name, record)
+    with open_listed(directory, name, record) as file:
+        if name.endswith(".safetensors"):
+            # Before it is hashed, which takes a minute where somebody has sealed a hundred gigabytes of nothing.
+            read_entries(file)
+            file.seek(0)
+        if contents and hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
+            raise Damaged(f"{name}: {_CHANGED}")
+
+
+def _refuse_long_text(name: str, record: FileRecord) -> None:
+    if record.size > _LARGEST_TEXTS.get(name, LARGEST_NUMBER):
+        raise Damaged(f"{name}: {record.size} bytes, and {_LARGEST_TEXTS[name]} at most")
 
 
 def _open_sized(directory: Path, name: str, record: FileRecord) -> io.BufferedReader:
     """The file opened, its size compared before anything of it is read into memory."""
+    folder = Path(name).parent
+    if folder != Path() and (directory / folder).is_symlink():
+        raise Damaged(f"{folder}: is a link")
     file = open_regular(directory / name)
     size = os.fstat(file.fileno()).st_size
     if size != record.size:
@@ -165,7 +197,7 @@ def _entries(directory: Path) -> Iterator[str]:
 
 
 def _reason(error: OSError) -> str:
-    return "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({error.strerror})"
+    return "missing" if isinstance(error, FileNotFoundError | NotADirectoryError) else f"unreadable ({error.strerror})"
 
 
 def _seal(content: dict[str, Any]) -> bytes:
@@ -176,7 +208,7 @@ def _seal(content: dict[str, Any]) -> bytes:
 
 def _parse(data: bytes) -> Manifest:
     try:
-        content = json.loads(data)
+        content = parse_json(data)
         unsealed = {name: value for name, value in content.items() if name != "sha256"}
         # Equality of bytes, not of the hash alone: nothing in the file may change, not even a blank.
         intact = _seal(unsealed) == data
@@ -195,6 +227,9 @@ def _typed(content: dict[str, Any]) -> Manifest:
     for name, kind in {**types, "extra": dict, "format": int}.items():
         if type(content.get(name)) is not kind:
             raise Damaged(f"{MANIFEST}: field {name!r} is missing or no {kind.__name__}")
+    for name, most in {"step": _LARGEST_STEP, "lanes": LARGEST_NUMBER, "world_size": LARGEST_NUMBER}.items():
+        if not is_counter(content[name], most):
+            raise Damaged(f"{MANIFEST}: field {name!r} is {shown(content[name])}, which no run can have")
     files = {name: _record(name, entry) for name, entry in content["files"].items()}
     needed = {MODEL, CONFIG}
     if content["kind"] == "checkpoint" and content["lanes"] > 0:
@@ -210,6 +245,6 @@ def _typed(content: dict[str, Any]) -> Manifest:
 
 def _record(name: str, entry: Any) -> FileRecord:
     match entry:
-        case {"sha256": str(sha256), "size": int(size)} if _HASH.fullmatch(sha256) and size >= 0 and len(entry) == 2:
+        case {"sha256": str(sha256), "size": size} if _HASH.fullmatch(sha256) and is_counter(size) and len(entry) == 2:
             return FileRecord(sha256, size)
     raise Damaged(f"{MANIFEST}: the entry of {name!r} is no sha256 and size")

@@ -19,15 +19,21 @@ from lockstep.core.config.fields import nearest
 from lockstep.core.config.run_config import RUN_NAME
 from lockstep.core.errors import UserError
 from lockstep.core.storage import run_lock
-from lockstep.core.storage.disk import read_small, temporary_name, write_atomically, write_durably
+from lockstep.core.storage.disk import make_directory, temporary_name, write_atomically, write_durably
+from lockstep.core.storage.untrusted import is_counter, is_file, is_folder, read_json, read_regular
 from lockstep.core.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.core.distributed.world import World
 
 State = Literal["running", "finished", "stopped"]
+_FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb")
+_FILES = ("config.yaml", "status.json", "system.json", "metrics.jsonl", "evaluation.json", "lock.json", "wandb_id")
+_LATEST = 253_402_300_799.0
+"""The last second of the year 9999."""
 _SMALL = 1 << 20
 _NAME = re.compile(RUN_NAME)
+_WORKLOAD = re.compile(r"[\w.:/-]{0,200}")
 _WORKLOAD_LINE = "# workload: "
 _log = logging.getLogger(__name__)
 
@@ -50,7 +56,7 @@ class RunRow:
 
     name: str
     workload: str
-    state: State
+    state: State | Literal["unreadable"]
     step: int
     best_score: float | None
     updated: float
@@ -96,9 +102,10 @@ class RunDirectory:
     def prepare(self) -> None:
         """Create the directory and try it out: what cannot be written is found before anything starts."""
         self._refuse_link()
+        self.refuse_foreign()
         try:
             for folder in (self.path, self.path / "checkpoints"):
-                folder.mkdir(parents=True, exist_ok=True)
+                make_directory(folder)
                 _try_out(folder)
         except OSError as error:
             where = error.filename or self.path
@@ -122,6 +129,14 @@ class RunDirectory:
         if self.path.is_symlink() or self.path.resolve().parent != self.path.parent.resolve():
             raise UserError(f"{self.path}: is a link out of {self.path.parent}; give the directory itself")
 
+    def refuse_foreign(self) -> None:
+        """See that what the run writes to is its own: folders and regular files, and no link that leads elsewhere."""
+        for names, is_own, kind in ((_FOLDERS, is_folder, "folder"), (_FILES, is_file, "regular file")):
+            for path in (self.path / name for name in names):
+                if os.path.lexists(path) and not is_own(path):
+                    found = "a link" if path.is_symlink() else f"no {kind}"
+                    raise UserError(f"{path}: is {found}; a run keeps to its own directory: put a {kind} there or none")
+
     def write_config(self, text: str, workload: str) -> None:
         """Write config.yaml, whose first line names the workload, and say that the run is running."""
         write_atomically(self.path / "config.yaml", f"{_WORKLOAD_LINE}{workload}\n{text}".encode())
@@ -131,7 +146,7 @@ class RunDirectory:
         """The workload's name and the YAML text of the configuration."""
         path = self.path / "config.yaml"
         try:
-            text = read_small(path, _SMALL).decode()
+            text = read_regular(path, _SMALL).decode()
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
         first, _, rest = text.partition("\n")
@@ -146,9 +161,12 @@ class RunDirectory:
     def status(self) -> Status:
         """What status.json says, or an empty status."""
         try:
-            return _read_status(json.loads(read_small(self.path / "status.json", _SMALL)))
-        except (OSError, ValueError, TypeError):
+            return self._stored_status()
+        except (OSError, ValueError):
             return Status()
+
+    def _stored_status(self) -> Status:
+        return _read_status(read_json(self.path / "status.json", _SMALL))
 
     def write_status(self, state: State, step: int, best_score: float | None = None) -> None:
         """Say where the run is; a disk that refuses costs a warning, not the run."""
@@ -163,10 +181,16 @@ class RunDirectory:
 
     def row(self) -> RunRow:
         """The run as `lockstep runs` shows it: one whose process was killed counts as stopped."""
-        status = self.status()
-        alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
-        state = status.state if alive else "stopped"
-        updated = status.updated or (self.path / "config.yaml").stat().st_mtime
+        state: State | Literal["unreadable"]
+        try:
+            status = self._stored_status()
+            alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
+            state = status.state if alive else "stopped"
+        except FileNotFoundError:
+            status, state = Status(), "stopped"
+        except (OSError, ValueError):
+            status, state = Status(), "unreadable"
+        updated = status.updated or min(max((self.path / "config.yaml").lstat().st_mtime, 0.0), _LATEST)
         return RunRow(self.name, status.workload, state, status.step, status.best_score, updated)
 
 
@@ -180,10 +204,7 @@ def list_runs(runs_dir: Path) -> list[RunRow]:
 
 
 def _has_config(path: Path) -> bool:
-    try:
-        return (path / "config.yaml").is_file()
-    except OSError:  # a name too long to be one
-        return False
+    return is_file(path / "config.yaml")
 
 
 def _try_out(folder: Path) -> None:
@@ -199,11 +220,13 @@ def _read_status(content: Any) -> Status:
         case {
             "workload": str(workload),
             "state": ("running" | "finished" | "stopped") as state,
-            "step": int(step),
+            "step": step,
             "best_score": None | int() | float() as best,
             "updated": int() | float() as updated,
-        }:
-            return Status(workload, state, step, best, updated)
+        } if is_counter(step) and 0 <= updated <= _LATEST and (best is None or abs(best) < math.inf):
+            # What is shown in a terminal must not be able to steer it.
+            if _WORKLOAD.fullmatch(workload):
+                return Status(workload, state, step, None if best is None else float(best), float(updated))
     raise ValueError("not a status")
 
 

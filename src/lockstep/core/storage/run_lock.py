@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 
 from lockstep.core.errors import RunFailed, UserError
-from lockstep.core.storage.disk import read_small, temporary_name
+from lockstep.core.storage.disk import temporary_name
+from lockstep.core.storage.untrusted import is_counter, open_regular, read_json
 
 try:
     import fcntl
@@ -21,6 +22,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _SMALL = 1 << 16
+_LARGEST_PID = 2**31 - 1
+_LATEST = 253_402_300_799.0
+"""The last second of the year 9999."""
 _PATIENCE = 2.0
 
 
@@ -106,7 +110,8 @@ def hold(path: Path, job: tuple[str, int] | None = None) -> Iterator[Lock]:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(path, flags, 0o644)
 
 
 def _take_over(descriptor: int, path: Path) -> int:
@@ -122,13 +127,10 @@ def _take_over(descriptor: int, path: Path) -> int:
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open_regular(path) as file:
+            return not _lock_once(file.fileno(), path, exclusive=False)
     except OSError:
         return False
-    try:
-        return not _lock_once(descriptor, path, exclusive=False)
-    finally:
-        os.close(descriptor)
 
 
 def _sign(descriptor: int, text: str) -> None:
@@ -165,9 +167,11 @@ def _lock_once(descriptor: int, path: Path, *, exclusive: bool) -> bool:
 
 def _holder(path: Path) -> Holder | None:
     try:
-        match json.loads(read_small(path, _SMALL)):
+        match read_json(path, _SMALL):
             case {"pid": int(pid), "host": str(host), "since": int() | float() as since, **more}:
-                return Holder(pid, host, since, str(more.get("job", "")), int(str(more.get("epoch", 0))))
-    except (OSError, ValueError, TypeError):
+                job, epoch = str(more.get("job", "")), int(str(more.get("epoch", 0)))
+                if 0 < pid <= _LARGEST_PID and 0 <= since <= _LATEST and is_counter(epoch) and host.isprintable():
+                    return Holder(pid, host, since, job, epoch)
+    except (OSError, ValueError):
         pass
     return None

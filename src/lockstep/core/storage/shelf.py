@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -13,19 +14,25 @@ from lockstep.core import failpoints
 from lockstep.core.errors import NoValidCheckpoint
 from lockstep.core.storage.disk import TEMPORARY, temporary_name
 from lockstep.core.storage.manifest import inspect, step_of
+from lockstep.core.storage.untrusted import is_folder
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = ("final", "best")
-_TORN_STEP = re.compile(re.escape(TEMPORARY) + r"step-(\d{12})-.*")
+_TORN_STEP = re.compile(re.escape(TEMPORARY) + r"step-(\d{12,18})-.*")
 
 
-def newest_valid(root: Path, report: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint that verifies, every damaged or unfinished one reported; None where there is none yet."""
+def newest_valid(
+    root: Path, report: Callable[[str], None], problem_of: Callable[[Path], str] = lambda _: ""
+) -> Path | None:
+    """The newest checkpoint that verifies, every damaged or unfinished one reported; None where there is none yet.
+
+    `problem_of` tells what else is wrong with one; it is asked before contents are hashed, which can take long.
+    """
     for torn in _unfinished(Path(root) / CHECKPOINTS):
         report(f"{torn}: a write that did not end, left aside")
     tried = []
     for path in reversed(_steps(root)):
-        problems = inspect(path)
+        problems = inspect(path, contents=False) or list(filter(None, [problem_of(path)])) or inspect(path)
         if not problems:
             return path
         tried.append(f"{path.name} ({_shortened(problems)})")
@@ -40,7 +47,7 @@ def newest_valid(root: Path, report: Callable[[str], None]) -> Path | None:
 
 def verify_run(root: Path) -> dict[str, list[str]]:
     """The problems of every checkpoint of a run and of best/ and final/, by name; an empty list is a clean one."""
-    stored = _steps(root) + [path for name in WEIGHTS if (path := Path(root) / name).exists()]
+    stored = _steps(root) + [path for name in WEIGHTS if os.path.lexists(path := Path(root) / name)]
     return {path.relative_to(root).as_posix(): inspect(path) for path in stored}
 
 
@@ -50,6 +57,8 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
     Nothing goes unless the newest verifies. Older ones were hashed when they were the newest; here they are sized.
     """
     assert keep >= 1, "at least one checkpoint is kept"
+    if not is_folder(Path(root) / CHECKPOINTS):
+        return
     newest_first = _steps(root)[::-1]
     if not newest_first or inspect(newest_first[0]):
         return
@@ -60,7 +69,7 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
             kept += not inspect(path, contents=False)
         elif path.resolve() not in protected:
             _remove(path)
-    _sweep(Path(root) / CHECKPOINTS, int(newest_first[0].name.removeprefix("step-")))
+    _sweep(Path(root) / CHECKPOINTS, step_of(newest_first[0].name) or 0)
 
 
 def sweep(root: Path) -> None:
@@ -93,13 +102,17 @@ def _discard(torn: Path) -> None:
 
 
 def _steps(root: Path) -> list[Path]:
-    """The run's checkpoints, oldest first."""
+    """The run's checkpoints, oldest first. What a link leads to is not the run's: nothing of it is used or removed."""
     folder = Path(root) / CHECKPOINTS
-    return sorted(path for path in folder.iterdir() if step_of(path.name) is not None) if folder.is_dir() else []
+    if folder.is_symlink():
+        raise NoValidCheckpoint(f"{folder}: is a link; nothing behind it is used: put the folder itself in its place")
+    entries = folder.iterdir() if is_folder(folder) else ()
+    found = [(step, path) for path in entries if (step := step_of(path.name)) is not None]
+    return [path for _, path in sorted(found)]
 
 
 def _unfinished(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{TEMPORARY}*"))
+    return sorted(folder.glob(f"{TEMPORARY}*")) if is_folder(folder) else []
 
 
 def _shortened(problems: list[str]) -> str:

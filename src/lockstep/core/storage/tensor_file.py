@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
 
 import safetensors.torch
 import torch
@@ -10,8 +13,38 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from lockstep.core.errors import UserError
+from lockstep.core.storage.header import read_entries
 
 _WRAPPED = "module."
+_KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.shape} {str(self.dtype).removeprefix('torch.')}"
 
 
 def encode(tensors: Mapping[str, Tensor]) -> bytes:
@@ -36,7 +69,18 @@ def decode(data: bytes) -> dict[str, Tensor]:
         raise ValueError(f"not a safetensors file ({str(error) or type(error).__name__})") from error
 
 
-def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def forms_of(tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+    """The forms of tensors by name."""
+    return {name: Form(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of a safetensors file's tensors, and what it says of itself; ValueError where it does not add up."""
+    entries, about = read_entries(file)
+    return {name: Form(shape, _KINDS[kind]) for name, (kind, shape) in entries.items()}, about
+
+
+def plain_names(tensors: Mapping[str, Named]) -> dict[str, Named]:
     """The same tensors without the `module.` that a data-parallel wrapper puts before each name."""
     plain = {name.removeprefix(_WRAPPED): tensor for name, tensor in tensors.items()}
     if len(plain) != len(tensors):

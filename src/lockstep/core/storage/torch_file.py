@@ -5,17 +5,21 @@ its instructions are read one by one (by `pickletools`, which only takes them ap
 followed. Whatever they want to call becomes a note of what was to be called, and is never looked up.
 """
 
+import math
+import os
 import pickletools
 import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from lockstep.core.storage.untrusted import open_regular
 
 _MARK = object()
 _DTYPES = {
@@ -60,8 +64,8 @@ def read_torch_file(path: Path) -> Any:
     Tensors are mapped, not read: a large file costs no memory before its numbers are used. ValueError for other files.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _Reader(Path(path), archive).read()
+        with open_regular(Path(path), links=True) as file, zipfile.ZipFile(file) as archive:
+            return _Reader(file, archive).read()
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise ValueError(f"not a file of torch.save ({error})") from error
 
@@ -69,8 +73,8 @@ def read_torch_file(path: Path) -> Any:
 class _Reader:
     """One archive: where its tensors lie, and the pickle's stack machine."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self._path, self._archive = path, archive
+    def __init__(self, file: BinaryIO, archive: zipfile.ZipFile) -> None:
+        self._file, self._archive = file, archive
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
         if len(pickles) != 1:
             raise ValueError("not a file of torch.save (there is no data.pkl in it)")
@@ -106,14 +110,13 @@ class _Reader:
             raise ValueError(f"{name} is compressed")
         if not entry.file_size:
             return torch.empty(0, dtype=torch.uint8)
-        with self._path.open("rb") as file:
-            file.seek(entry.header_offset)
-            *_, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+        self._file.seek(entry.header_offset)
+        *_, name_length, extra_length = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         start = entry.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-        if start + entry.file_size > self._path.stat().st_size:
+        if start + entry.file_size > self._file.seek(0, os.SEEK_END):
             raise ValueError(f"{name} reaches beyond the end of the file")
         # Copy on write: torch wants memory that may be written, the file stays as it is.
-        return torch.from_numpy(np.memmap(self._path, np.uint8, "c", offset=start, shape=(entry.file_size,)))
+        return torch.from_numpy(np.memmap(self._file, np.uint8, "c", offset=start, shape=(entry.file_size,)))
 
 
 class _Machine:
@@ -207,6 +210,8 @@ def _made(name: str, arguments: tuple[Any, ...]) -> Any:
     """What a call stands for: a tensor, a dict, a tuple, or a note of what was to be called."""
     if name in _TENSOR_MAKERS:
         storage, offset, size, stride, *_ = arguments
+        if math.prod(size) > len(storage):
+            raise ValueError(f"a tensor of {tuple(size)} in {len(storage)} numbers")
         # as_strided itself refuses what would reach beyond the storage.
         return torch.as_strided(storage, size, stride, offset)
     if name in _WRAPPERS:

@@ -2,20 +2,24 @@
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from lockstep.core.config.values import shown
 from lockstep.core.errors import NoValidCheckpoint, UserError
 from lockstep.core.storage import manifest as manifests
 from lockstep.core.storage.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
 from lockstep.core.storage.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
 from lockstep.core.storage.shelf import WEIGHTS, newest_valid
-from lockstep.core.storage.tensor_file import decode, encode, plain_names
+from lockstep.core.storage.tensor_file import Form, decode, encode, plain_names, read_header
+from lockstep.core.storage.untrusted import open_regular
 
+Fits = Callable[[Mapping[str, Form]], None]
+"""Raises where weights of these forms are of no use."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,15 +49,16 @@ def save_weights(
     return directory
 
 
-def load_weights(path: Path) -> tuple[dict[str, Tensor], Manifest | None]:
+def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Tensor], Manifest | None]:
     """The weights at a path, verified, on the CPU, and their manifest (None for a file with none beside it).
 
     The path is a run (final/, else best/, else the newest valid checkpoint), one of its stored directories, or a file.
+    `fits` raises where weights of these forms are of no use: it is asked before any of them is loaded.
     """
     path = Path(path)
     if path.is_dir():
         directory = _stored_model(path)
-        return _load_listed(directory, read_manifest(directory), MODEL)
+        return _load_listed(directory, read_manifest(directory), MODEL, fits)
     if not path.is_file():
         raise UserError(f"{path}: no such run, checkpoint or .safetensors file (`lockstep runs` lists the runs)")
     if path.suffix != ".safetensors":
@@ -61,24 +66,35 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], Manifest | None]:
     if (path.parent / MANIFEST).exists():
         manifest = read_manifest(path.parent)
         if path.name in manifest.files:
-            return _load_listed(path.parent, manifest, path.name)
+            return _load_listed(path.parent, manifest, path.name, fits)
     try:
-        return plain_names(decode(path.read_bytes())), None
+        with open_regular(path, links=True) as file:
+            fits(plain_names(read_header(file)[0]))
+            file.seek(0)
+            return plain_names(decode(file.read())), None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def misfit(stored: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> str:
+def misfit(stored: Mapping[str, Tensor | Form], needed: Mapping[str, Tensor]) -> str:
     """The first difference between stored weights and a network's, in words; empty where there is none."""
     for name in sorted(stored.keys() | needed.keys()):
         have, want = stored.get(name), needed.get(name)
-        if have is None or want is None or have.shape != want.shape:
+        if have is None or want is None or tuple(have.shape) != tuple(want.shape):
             there, here = ("nothing" if tensor is None else tuple(tensor.shape) for tensor in (have, want))
-            return f"tensor {name} is {there} there and {here} here"
+            return f"tensor {shown(name)} is {there} there and {here} here"
+        # Weights of another precision are weights; whole numbers are none.
+        if have.dtype.is_floating_point != want.dtype.is_floating_point:
+            return f"tensor {shown(name)} is of {have.dtype} there and of {want.dtype} here"
     return ""
 
 
-def _load_listed(directory: Path, manifest: Manifest, name: str) -> tuple[dict[str, Tensor], Manifest]:
+def _load_listed(directory: Path, manifest: Manifest, name: str, fits: Fits) -> tuple[dict[str, Tensor], Manifest]:
+    try:
+        with manifests.open_listed(directory, name, manifest.files[name]) as file:
+            fits(plain_names(read_header(file)[0]))
+    except Damaged as damage:
+        refuse(directory, str(damage))
     return plain_names(read_tensors(directory, manifest, name)), manifest
 
 
@@ -87,6 +103,8 @@ def _stored_model(path: Path) -> Path:
     if (path / MANIFEST).exists():
         return path
     for name in WEIGHTS:
+        if (path / name).is_symlink():
+            refuse(path / name, "is a link, and nothing behind it is used")
         if (path / name).is_dir():
             return path / name
     newest = newest_valid(path, _log.warning)

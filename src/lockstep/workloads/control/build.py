@@ -1,5 +1,6 @@
 """Continuous control as a learner: tasks, networks and TD-MPC2 put together."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from lockstep.algorithms.tdmpc2.official import read_official
 from lockstep.algorithms.tdmpc2.sampler import columns
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import UserError
+from lockstep.core.storage.tensor_file import Form
 from lockstep.core.storage.weights import load_weights, misfit
 from lockstep.parts.replay import bytes_of_row
 from lockstep.parts.sequence_replay import SequenceReplay
@@ -112,9 +114,15 @@ def fitting_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
     """The weights at a path, the official program's (.pt) or ours; UserError where they do not fit."""
     spaces = spaces_of(config)
     needed = TDMPC2Model(sizes_of(config, spaces.tasks), spaces, config.seed).state_dict()
-    weights = read_official(path) if path.suffix == ".pt" else load_weights(path)[0]
     # The official program does not keep the scale of the values; it is found again within a few hundred updates.
-    weights = {"value_scale": needed["value_scale"]} | weights
-    if problem := misfit(weights, needed):
-        raise UserError(f"checkpoint {path}: {problem}; use the task and model_size that it has")
-    return weights
+    scale = {"value_scale": needed["value_scale"]}
+
+    def refuse_others(weights: Mapping[str, Tensor | Form]) -> None:
+        if problem := misfit(scale | dict(weights), needed):
+            raise UserError(f"checkpoint {path}: {problem}; use the task and model_size that it has")
+
+    if path.suffix != ".pt":
+        return scale | load_weights(path, refuse_others)[0]
+    weights = read_official(path)
+    refuse_others(weights)
+    return scale | weights

@@ -21,9 +21,13 @@ from torch import Tensor
 
 from lockstep.core.errors import UserError
 from lockstep.core.storage.disk import write_atomically
+from lockstep.core.storage.tensor_file import read_header
+from lockstep.core.storage.untrusted import open_regular
 from lockstep.workloads.control.names import TaskFacts
 
 FORMAT = "lockstep-episodes-1"
+_MOST_LENGTHS = 64 << 20
+"""Bytes that the lengths of a file's episodes may take."""
 _ROWS = 250_000
 """Rows of a file, about: some tens of megabytes."""
 _COLUMNS = {"obs": "F32", "action": "F32", "reward": "F32", "terminated": "BOOL", "task": "I64", "length": "I64"}
@@ -169,6 +173,10 @@ class EpisodeFiles:
 
     def _opened(self, path: Path) -> _File:
         try:
+            with open_regular(path, links=True) as header:
+                forms, _ = read_header(header)
+            if "length" in forms and forms["length"].size > _MOST_LENGTHS:
+                raise ValueError("more episodes than a file can hold")
             with safe_open(path, "pt") as file:
                 about, parts = file.metadata() or {}, {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
                 if about.get("format") != FORMAT or {n: part.get_dtype() for n, part in parts.items()} != _COLUMNS:

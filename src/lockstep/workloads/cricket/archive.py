@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
-from lockstep.core.storage.disk import open_regular, read_small
+from lockstep.core.storage.untrusted import open_regular, read_regular
 
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 16 << 20
@@ -62,7 +62,7 @@ def open_archive(path: Path) -> Archive:
         if sum(info.file_size for info in files) > MAX_TOTAL_BYTES:
             raise UserError(f"data {named(path)}: unpacks to more than {MAX_TOTAL_BYTES >> 30} GiB; give a smaller zip")
         members = _only_once(path, sorted(info.filename for info in files))
-    with path.open("rb") as file:
+    with open_regular(path, links=True) as file:
         return Archive(path, members, True, hashlib.file_digest(file, "sha256").hexdigest())
 
 
@@ -75,13 +75,14 @@ def named(path: Path) -> str:
 @contextmanager
 def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        container = zipfile.ZipFile(path)
+        file = open_regular(path, links=True)
+        container = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeDecodeError) as error:
         reason = str(error) or type(error).__name__
         raise UserError(
             f"data {named(path)}: not a readable zip ({shown(reason)}); give a folder or zip of match JSON"
         ) from error
-    with container:
+    with file, container:
         yield container
 
 
@@ -126,7 +127,7 @@ def _unpack(container: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes | str:
 
 def _content(path: Path) -> bytes | str:
     try:
-        return read_small(path, MAX_FILE_BYTES)
+        return read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lockstep.core.storage.disk import read_small, replace_directory, temporary_name, write_durably
+from lockstep.core.storage.disk import replace_directory, temporary_name, write_durably
+from lockstep.core.storage.untrusted import read_regular
 from lockstep.workloads.cricket.entities import EntityIndex
 from lockstep.workloads.cricket.knowledge import Knowledge
 from lockstep.workloads.cricket.table import DeliveryTable, Entities, MatchInfo
@@ -82,7 +83,7 @@ def write_store(
 def is_whole(path: Path) -> bool:
     """Whether a directory holds a store of this format with all its files."""
     try:
-        words = json.loads(read_small(path / _WORDS, _MAX_WORDS))
+        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
         return words["format"] == FORMAT and all(
             (path / name).stat().st_size == size for name, size in words["sizes"].items()
         )
@@ -93,7 +94,7 @@ def is_whole(path: Path) -> bool:
 def read_store(path: Path) -> Store:
     """The store in a directory; ValueError where it is not one."""
     try:
-        words = json.loads(read_small(path / _WORDS, _MAX_WORDS))
+        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
         index = EntityIndex.from_json(words["index"])
         tables = {part: _table(path / _file(part), told) for part, told in words["tables"].items()}
         source = str(words["source"])

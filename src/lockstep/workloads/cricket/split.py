@@ -1,6 +1,5 @@
 """Which matches are for training, which for validation and which for the final test. Nothing here needs torch."""
 
-import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from lockstep.core.config.values import shown
 from lockstep.core.errors import UserError
-from lockstep.core.storage.disk import read_small
+from lockstep.core.storage.untrusted import parse_json, read_regular
 from lockstep.workloads.cricket.archive import Archive, named, open_archive
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -54,10 +53,10 @@ def read_split(path: Path, archive: Archive) -> Split:
     """The split in a JSON file of lists of file names: train, val (or validation) and, if it likes, test."""
     where = f"split {named(path)}"
     try:
-        document = json.loads(read_small(path, _MAX_BYTES))
+        document = parse_json(read_regular(path, _MAX_BYTES, links=True))
     except OSError as error:
         raise UserError(f"{where}: cannot be read ({error.strerror}); give a JSON file of file names") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{where}: not valid JSON ({type(error).__name__}); give lists of file names") from error
     parts = _parts(document, where)
     seen: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lockstep.core.errors import UserError
+from lockstep.core.storage.untrusted import parse_json, read_regular
 from lockstep.workloads.snakes3v3.competition import DIRECTIONS, CompetitionGame, encode
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import Policy
@@ -17,6 +18,7 @@ from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 GameLog = dict[str, Any]
 
+_LARGEST_LOG = 256 << 20
 _TIME = "%Y-%m-%d %H:%M:%S"
 _MOVES = {(-1, 0): 0, (1, 0): 1, (0, -1): 2, (0, 1): 3}
 
@@ -61,7 +63,7 @@ def write_log(log: GameLog, path: Path) -> None:
 def read_log(path: Path) -> GameLog:
     """Read a game from a file; a UserError where it is none."""
     try:
-        log = json.loads(path.read_text())
+        log = parse_json(read_regular(path, _LARGEST_LOG, links=True))
         positions(log)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the file that `play --log` wrote") from error

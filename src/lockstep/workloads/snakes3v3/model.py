@@ -1,5 +1,6 @@
 """The networks of a team, and the weights that a run may begin with."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 from lockstep.core.errors import UserError
+from lockstep.core.storage.tensor_file import Form
 from lockstep.core.storage.weights import load_weights, misfit
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
 from lockstep.workloads.snakes3v3.observations import SIZES
@@ -37,10 +39,14 @@ def stored_weights(config: SnakesConfig) -> dict[str, Tensor]:
     needed = whole_model(config).state_dict()
     below = Path(config.runs_dir) / config.load_model
     path = below if not Path(config.load_model).exists() and below.exists() else Path(config.load_model)
-    weights, _ = load_weights(path)
+    return load_weights(path, lambda forms: _refuse_others(config, forms, needed))[0]
+
+
+def _refuse_others(config: SnakesConfig, weights: Mapping[str, Form], needed: Mapping[str, Tensor]) -> None:
     told = f"load_model {config.load_model}"
-    if _FIRST_LAYER in weights and weights[_FIRST_LAYER].shape[1] != needed[_FIRST_LAYER].shape[1]:
-        found = weights[_FIRST_LAYER].shape[1]
+    first = weights.get(_FIRST_LAYER)
+    if first is not None and len(first.shape) == 2 and first.shape[1] != needed[_FIRST_LAYER].shape[1]:
+        found = first.shape[1]
         kind = next((kind for kind, size in SIZES.items() if size == found), None)
         hint = f"add --observation {kind}" if kind else f"known sizes: {', '.join(map(str, SIZES.values()))}"
         raise UserError(
@@ -48,4 +54,3 @@ def stored_weights(config: SnakesConfig) -> dict[str, Tensor]:
         )
     if problem := misfit(weights, needed):
         raise UserError(f"{told}: {problem}; use the algo, critic and sizes that it has")
-    return weights

@@ -17,11 +17,13 @@ from typing import IO, Any
 from lockstep.core.config.values import shown
 from lockstep.core.config.yaml_text import shown_path
 from lockstep.core.errors import UserError
+from lockstep.core.storage.untrusted import open_regular
 
 PRICES = ("open", "high", "low", "close")
 COLUMNS = ("date", "symbol", *PRICES, "volume")
 _LONGEST_LINE = 65_536
 _PARQUET_ROWS = 65_536
+_LARGEST_FILE = 4 << 30
 
 Row = tuple[int, list[Any]]
 """A row's number and its values in the order of COLUMNS, as the file has them."""
@@ -64,15 +66,20 @@ class BarsFile:
             raise self.wrong(f"cannot be read: {error}") from None
 
     def _open(self) -> IO[bytes]:
-        with self.path.open("rb") as stream:
-            zipped = stream.read(2) == b"\x1f\x8b"
-        return gzip.open(self.path, "rb") if zipped else self.path.open("rb")  # type: ignore[return-value]
+        stream = open_regular(self.path, links=True)
+        zipped = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        # Lines are counted as they come, so a bomb ends where a file would be too long.
+        return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
 
     def _lines(self, stream: IO[bytes]) -> Iterator[str]:
         """Decode line by line, so that a file that is one endless line is refused before it fills the memory."""
-        number = 0
+        number, size = 0, 0
         while line := stream.readline(_LONGEST_LINE):
             number += 1
+            size += len(line)
+            if size > _LARGEST_FILE:
+                raise self.wrong(f"is beyond the {_LARGEST_FILE >> 30} GiB that are read; give a shorter file", number)
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
                 raise self.wrong(f"is longer than the {_LONGEST_LINE:,} bytes a row may have", number)
             try:
@@ -100,7 +107,7 @@ class BarsFile:
         except ImportError:
             raise self.wrong("Parquet needs pyarrow; pip install 'lockstep[parquet]', or give a CSV file") from None
         try:
-            with ParquetFile(self.path) as table:
+            with open_regular(self.path, links=True) as file, ParquetFile(file) as table:
                 names = table.schema_arrow.names
                 places = self._places([name.strip().lower() for name in names])
                 number = 1
