@@ -237,7 +237,7 @@ BY_HAND = {
     "log of one line": content("metrics.jsonl", b"1" * (8 << 20)),
     "log with large numbers": content("metrics.jsonl", b'{"step": 1' + b"0" * 400 + b"}\n"),
     "configuration linked": link_file("config.yaml"),
-    "configuration a pipe": lambda run, _: pipe("status.json")(run, _),
+    "configuration a pipe": pipe("config.yaml"),
     "configuration of 10 GB": sparse("final/config.yaml"),
     "configuration deep": content("final/config.yaml", b"a: " + DEEP),
     "configuration sealed, deep": sealed("final", "config.yaml", lambda _: b"a: " + b"[" * 10_000),
