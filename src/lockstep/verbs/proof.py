@@ -216,8 +216,9 @@ def _length(tensors: Tensors) -> float:
 def _read(place: Path, file: str) -> Tensors:
     """A file of tensors in float64, without an optimiser's counts of steps: beside those its moments are nothing."""
     from lockstep.core.storage.tensor_file import decode
+    from lockstep.core.storage.untrusted import LARGEST_NUMBER, read_regular
 
-    found = decode((place / f"{file}.safetensors").read_bytes())
+    found = decode(read_regular(place / f"{file}.safetensors", LARGEST_NUMBER))
     return {name: value.double() for name, value in found.items() if not name.startswith("step.")}
 
 

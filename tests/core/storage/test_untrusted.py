@@ -12,7 +12,9 @@ from lockstep.core.storage.untrusted import lines_from_end, open_to_append, pars
 
 SOURCES = Path(untrusted.__file__).parents[2]
 # They read what this machine or this program itself has written: the kernel's files, the launcher's own folder, pipes.
-OWN_FILES = {"checkup/host.py", "distributed/vigil.py", "distributed/failures.py", "distributed/nccl.py", "pulse.py"}
+OWN_FILES = {"checkup/host.py", "pulse.py"} | {
+    f"distributed/{name}.py" for name in ("failures", "launcher", "nccl", "vigil")
+}
 
 
 def test_a_regular_file_is_read_whole_and_a_larger_one_not_at_all(tmp_path):
