@@ -9,10 +9,10 @@ SEED = 2**40 + 2**31 + 5
 
 
 def counters(device):
-    """Index, step and draw in shapes that are used, with words beyond 32 bits and negative ones."""
-    index, step = torch.arange(5, device=device) - 2, torch.tensor(2**33 + 7, device=device)
+    """Index, step and draw in shapes that are used, with the largest words that there are."""
+    index, step = torch.arange(5, device=device) + 2**32 - 5, torch.tensor(2**31 + 7, device=device)
     draws = torch.arange(300, device=device)
-    updates = torch.arange(3, device=device)[:, None, None] + 2**32 - 1
+    updates = torch.arange(3, device=device)[:, None, None] + 2**32 - 3
     yield index, step, 0
     yield index[:, None], step, draws
     yield index[:, None], 3, draws
