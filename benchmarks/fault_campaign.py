@@ -16,8 +16,10 @@ import signal
 import sys
 from pathlib import Path
 
+import fault_places as places
 import fault_processes as processes
 import fault_rows as rows
+import fault_surroundings as surroundings
 from fault_kills import kill, summary
 from fault_tally import Options, Row, Tally, close_benches, tests
 
@@ -29,6 +31,9 @@ OVER_NCCL = "1,4,6,7,9,22"
 """What a GPU changes about: how ranks are waited for, and how they are ended."""
 _STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
 _MACHINES = "tests/faults/test_machines.py"
+_SETTINGS = (_MACHINES, "tests/test_one_configuration.py", "tests/core/distributed/test_consensus.py")
+_HOSTILE_RUNS = 6 * (61 + 200)
+_EVERY_VERB = "61 made by hand and 200 mutated, for each of 6 verbs that read one (tests/hostile/test_runs.py)"
 _BAD_DATA = "header or no_file or archive or (history and (bad or refused or missing or byte or unknown))"
 ROWS: dict[int, tuple[str, Row]] = {
     1: ("a rank is killed", processes.kills),
@@ -58,13 +63,30 @@ ROWS: dict[int, tuple[str, Row]] = {
     22: ("out of memory on one rank", rows.out_of_memory),
     23: ("straggler", rows.stragglers),
     24: ("port taken; two runs at once", rows.pairs),
-    25: ("machine lost, added, cut off; bad link", tests(_MACHINES)),
+    25: ("machine lost, added, cut off; bad link", tests(_MACHINES, "-k", "not stranger and not settings")),
     26: ("logger trouble", rows.loggers),
     27: ("pickle payloads", tests("tests/hostile", "-k", "runs_anything", note="tests/hostile")),
     28: ("path tricks", tests(_RUN, "tests/hostile", "-k", "names or attack or linked")),
     29: ("configuration attacks", tests("tests/hostile", "-k", "command_line or configuration", planted=10_000)),
     30: ("bad data files", tests("tests/hostile", "tests/workloads", "-k", _BAD_DATA)),
     31: ("open network services", tests("tests/core/distributed", "-k", "loopback")),
+    32: ("killed at the first checkpoint", places.first_checkpoint),
+    33: ("killed at best/ or final/", places.best_and_final),
+    34: ("killed during a resume", places.resumes),
+    35: ("disk full at the first checkpoint, best/, final/, a resume", places.disk("full")),
+    36: ("read-only file system at each of these", places.disk("readonly")),
+    37: ("the clock set back", surroundings.clock),
+    38: ("run directory moved or deleted", surroundings.directory_gone),
+    39: ("few file descriptors", surroundings.descriptors),
+    40: ("the launcher is stopped", surroundings.launcher_stopped),
+    41: ("a starved rank", surroundings.starved),
+    42: ("three runs at once", surroundings.three_at_once),
+    43: ("200 checkpoints kept", surroundings.many_checkpoints),
+    44: ("nobody reads the output", surroundings.reader_gone),
+    45: ("hostile run directories", tests("tests/hostile/test_runs.py", planted=_HOSTILE_RUNS, note=_EVERY_VERB)),
+    46: ("another user at the sockets of a live run", tests("tests/hostile/test_sockets.py")),
+    47: ("strangers on the network between machines", tests(_MACHINES, "-k", "stranger")),
+    48: ("ranks or machines given different settings", tests(*_SETTINGS, "-k", "given or differ or compared or same")),
 }
 
 

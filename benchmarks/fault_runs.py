@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,16 @@ _RESUMED = re.compile(r"resumed from step-(\d+)")
 class Going:
     """A command that was started; its output is read as it comes."""
 
-    def __init__(self, words: list[str], run: Path, faults: str = "", **variables: str) -> None:
+    def __init__(
+        self, words: list[str], run: Path, faults: str = "", prefix: Sequence[str] = (), **variables: str
+    ) -> None:
+        """`prefix`: what to put before the command."""
         self.run = run
         self.lines: list[tuple[float, str]] = []
         """What it printed, and when."""
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lockstep", *words],
+            [*prefix, sys.executable, "-m", "lockstep", *words],
             env={**os.environ, "LOCKSTEP_FAULTS": faults, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -158,13 +161,14 @@ class Bench:
         faults: str = "",
         *more: str,
         name: str = "",
+        prefix: Sequence[str] = (),
         meanwhile: Callable[[Going], None] = lambda going: None,
         **variables: str,
     ) -> tuple[Ended, Path]:
         """Run to the end, with faults; `meanwhile` gets the run while it goes on."""
         self.runs += 1
         name = name or f"{self.workload}-{self.runs}"
-        going = Going(self.words(name, ranks, *more), self.folder / name, faults, **variables)
+        going = Going(self.words(name, ranks, *more), self.folder / name, faults, prefix, **variables)
         meanwhile(going)
         return going.ended(), self.folder / name
 

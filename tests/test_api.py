@@ -180,13 +180,6 @@ def test_an_interrupt_stops_the_run_which_saves_first(tmp_path, monkeypatch):
     assert lockstep.load(tmp_path / "long").step > 0
 
 
-def test_two_runs_of_one_second_have_two_names(tmp_path):
-    first = api._fresh_name("snake", tmp_path)
-    (tmp_path / first).mkdir()
-    (tmp_path / f"{first}-2").mkdir()
-    assert api._fresh_name("snake", tmp_path) not in (first, f"{first}-2")
-
-
 def test_a_line_that_is_being_written_is_left_out(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
     assert lockstep.Run(tmp_path).metrics() == [{"step": 1}, {"step": 2}]

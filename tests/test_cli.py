@@ -1,5 +1,6 @@
 """The command as a user meets it: every wrong input is one line with the way out, and exit code 2."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from lockstep.cli import VERBS, main
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.storage.run_directory import RunDirectory
+from lockstep.verbs import listing
 from lockstep.workloads import registry
 
 WRONG = {
@@ -178,3 +180,12 @@ def test_what_one_rank_alone_finds_wrong_is_kept_for_our_launcher_to_tell(monkey
     monkeypatch.setenv("LOCKSTEP_LAUNCHER", "1")
     assert main(["train", "snak"]) == 2
     assert "the nearest is snake" in capsys.readouterr().err
+
+
+def test_a_pipe_that_broke_elsewhere_is_a_failure_and_no_reader_who_has_seen_enough(monkeypatch):
+    def breaks(words):
+        raise BrokenPipeError(errno.EPIPE, "a worker is gone")
+
+    monkeypatch.setattr(listing, "list_workloads", breaks)
+    with pytest.raises(BrokenPipeError):
+        main(["list"])

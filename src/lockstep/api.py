@@ -1,5 +1,6 @@
 """Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +150,15 @@ def train(
     words = [f"{name}={_text(value)}" for name, value in chosen.items() if value is not None or name in settings]
     options, fields = take(words, TrainOptions())
     read_config(registry.load(workload), options, fields)
-    name = run_name or _fresh_name(workload, Path(runs_dir))
-    run = RunDirectory.named(Path(runs_dir), name)
-    _run_command(["train", workload, *words, f"run_name={name}"], quiet)
+    folder, by_time = Path(runs_dir), f"{workload}-{datetime.now():%Y%m%d-%H%M%S}"
+    run = RunDirectory.named(folder, run_name) if run_name else RunDirectory.fresh(folder, by_time)
+    try:
+        _run_command(["train", workload, *words, f"run_name={run.name}"], quiet)
+    except UserError:
+        if not run_name:
+            with contextlib.suppress(OSError):  # there is something in it
+                run.path.rmdir()
+        raise
     return Run(run.path.absolute())
 
 
@@ -168,13 +174,6 @@ def _seen(observations: Any) -> Any:
 def _text(value: Any) -> str:
     """A value as it is written on the command line."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _fresh_name(workload: str, runs_dir: Path) -> str:
-    """A name by the time, with a number where two runs start in the same second."""
-    name = f"{workload}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = chain([name], (f"{name}-{number}" for number in count(2)))
-    return next(name for name in names if not (runs_dir / name).exists())
 
 
 def _run_command(words: list[str], quiet: bool) -> None:

@@ -50,9 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("lockstep: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        # A pipe to a process of our own may have broken as well, and that is a failure.
+        if not _reader_is_gone():
+            raise
         # The reader (head, less) has seen enough; the interpreter must not complain when it flushes at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads stdout any more: what could not be written is still in its buffer."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _dispatch(words: list[str]) -> int:

@@ -114,3 +114,17 @@ def test_memory_is_kept_unless_the_user_says_otherwise(monkeypatch, before, afte
     monkeypatch.setattr(os, "environ", before)
     launch.keep_memory()
     assert before == {"MIMALLOC_PURGE_DELAY": after}
+
+
+def test_as_many_descriptors_are_taken_as_there_are_and_too_few_are_refused_with_the_number_that_is_needed():
+    code = (
+        "import resource; from lockstep.core import launch; launch.allow_descriptors(4); "
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); launch.allow_descriptors(5)"
+    )
+    words = ["bash", "-c", 'ulimit -Sn 50; ulimit -Hn 64; exec "$@"', "-", sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stdout == "64\n", done.stderr
+    assert (
+        "ulimit -n 64: 5 rank(s) on this machine need 68 open files each; allow more with `ulimit -n 1024`"
+        in (done.stderr.splitlines()[-1])
+    )

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 VARIABLE = "LOCKSTEP_FAULTS"
-PLACES = ("update", "open", "write", "manifest", "publish", "published", "prune", "logger")
-"""update: before each update; open to published: the stages of a checkpoint; logger: a log point on its way out."""
+_STAGES = ("open", "write", "manifest", "publish", "published", "prune")
+PLACES = ("update", *_STAGES, "best", "final", "resume", "disk", "logger")
+"""update: before each update; open to prune: the stages of a checkpoint; best, final: before, when it is written and
+when it has its name; resume: before and after a checkpoint is taken up, after config.yaml, after the cut of the log;
+disk: before every write that is waited for; logger: a log point on its way out."""
 _SELECTORS = ("rank", "at", "attempt", "place", "seconds", "seed")
 _ALWAYS = range(2**62)
 
@@ -52,8 +55,11 @@ def _raise_out_of_memory(_: float) -> None:
     raise torch.OutOfMemoryError("planted by a failpoint: tried to allocate more than there is")
 
 
-def _raise_disk_full(_: float) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _raise_os_error(number: int) -> Callable[[float], None]:
+    def act(_: float) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return act
 
 
 def _signal(name: str) -> Callable[[float], None]:
@@ -70,7 +76,8 @@ _ACTS: dict[str, Callable[[float], None]] = {
     "hold": _hold_interpreter,
     "slow": time.sleep,
     "memory": _raise_out_of_memory,
-    "full": _raise_disk_full,
+    "full": _raise_os_error(errno.ENOSPC),
+    "readonly": _raise_os_error(errno.EROFS),
 }
 _ON_WEIGHTS = ("nan", "diverge")
 KINDS = (*_ACTS, *_ON_WEIGHTS)

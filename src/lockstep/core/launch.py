@@ -28,6 +28,8 @@ it anew page by page; so long, in milliseconds, it stays with a rank."""
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 """Where PyTorch's launchers, ours included, look for the traceback of a rank."""
 
+_OPEN_FILES, _OPEN_FILES_A_RANK = 48, 4
+"""What a rank opens by itself (Python and torch while they are imported, the run's files), and for each peer."""
 _SET_PARENT_DEATH_SIGNAL = 1
 _DRIVERS = tuple(Path(path) for path in ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
 """What the drivers of NVIDIA (also under Windows' Linux) and AMD show."""
@@ -37,6 +39,24 @@ def keep_memory() -> None:
     """Keep what was allocated, in this process and those it starts; of use before torch is imported."""
     for name, value in KEPT_MEMORY.items():
         os.environ.setdefault(name, value)
+
+
+def allow_descriptors(ranks: int) -> None:
+    """Take as many descriptors as the system gives; UserError where so many ranks could not do with them."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS may allow fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _OPEN_FILES + _OPEN_FILES_A_RANK * ranks
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raise UserError(
+            f"ulimit -n {soft}: {ranks} rank(s) on this machine need {needed} open files each; "
+            f"allow more with `ulimit -n {max(1024, needed)}`, as root or in limits.conf"
+        )
 
 
 def has_gpu_driver() -> bool:

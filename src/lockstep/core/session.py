@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from lockstep.core import kernels, random
+from lockstep.core import failpoints, kernels, random
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.config.sources import to_yaml
 from lockstep.core.distributed import consensus
 from lockstep.core.distributed.environment import job, local_size
 from lockstep.core.distributed.world import World
-from lockstep.core.errors import LockstepError, error_of
+from lockstep.core.errors import LockstepError, RunFailed, error_of
 from lockstep.core.launch import threads_per_rank
 from lockstep.core.learner import Learner, data_digest
 from lockstep.core.loop import Loop
@@ -65,6 +65,7 @@ class Session:
 
     def resume(self, notes: dict[str, float]) -> bool:
         """Take up the newest checkpoint that verifies and fits, if there is one."""
+        failpoints.reach("resume")
         resumption = Resumption(self._run, self._workload, self._config, self._world, self.learner, self._say)
         found = resumption.take_up()
         if found is None:
@@ -90,6 +91,12 @@ class Session:
         self._may_publish()
         self.before_publishing()
 
+    def still_ours(self) -> None:
+        """Raise RunFailed where the directory was moved, deleted or taken over. Rank 0 only."""
+        # A network file system that does not answer for a moment is no proof of that.
+        with contextlib.suppress(OSError):
+            self._may_publish()
+
     def settle(self) -> None:
         """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
         self._scribe.settle()
@@ -102,11 +109,14 @@ class Session:
         problem = None
         if self._world.leads:
             try:
+                self._may_publish()
                 self._write_weights(name, score)
-            except checkpoint.CheckpointFailed as error:
-                problem = str(error)
+            except LockstepError as error:
+                problem = str(error), isinstance(error, checkpoint.CheckpointFailed)
         if problem := self._world.from_leader(problem):
-            raise checkpoint.CheckpointFailed(problem)
+            words, by_disk = problem
+            # A disk may have room later; a directory that is no longer this run's does not come back.
+            raise checkpoint.CheckpointFailed(words) if by_disk else RunFailed(words)
 
     def _write_weights(self, name: str, score: float) -> None:
         weights.save_weights(
@@ -162,12 +172,15 @@ def _conduct(
     telemetry = Telemetry() if world.leads else None
     loop_notes: dict[str, float] = {}
     resumed = session.resume(loop_notes)
+    failpoints.reach("resume")
     session.write_config()
+    failpoints.reach("resume")
     wandb = config.about_to_wandb() if config.wandb else None
     log = MetricsLog(run.path, learner.steps if resumed else None, wandb=wandb) if world.leads else None
     if narrator is not None and log is not None:
         display = Narrated(display, narrator, log.rows())
-    journal = Journal(run.path, world, log, telemetry)
+    failpoints.reach("resume")
+    journal = Journal(run.path, world, log, telemetry, session.still_ours)
     session.before_publishing = journal.sync
     loop = Loop(learner, world, config, journal, session, display)
     loop.notes |= loop_notes
@@ -225,6 +238,10 @@ def _by_leader(world: World, act: Callable[[], None]) -> None:
             act()
         except LockstepError as error:
             problem = str(error), error.exit_code
+        except OSError as error:
+            where = error.filename or "the run's directory"
+            words = f"{where}: cannot be written ({error.strerror}); make room, then the same command goes on"
+            problem = words, RunFailed.exit_code
     if problem := world.from_leader(problem):
         raise error_of(*problem)
 

@@ -16,6 +16,7 @@ from lockstep.core.distributed.machines import Machines
 from lockstep.core.distributed.secret import shared_secret
 from lockstep.core.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.core.hand_over import Wanted
+from lockstep.core.output import open_missing_streams, tell
 from lockstep.core.plan import plan_lines
 from lockstep.core.storage.run_directory import RunDirectory
 from lockstep.verbs import words as command
@@ -132,6 +133,7 @@ def start(
 ) -> int:
     """Be one rank of this run where a launcher says so, else start its ranks; returns the exit code."""
     launch.keep_memory()
+    open_missing_streams()
     if environment.launched():
         launch.enter_rank()
         return _be_a_rank(workload, wanted, launch.halvings(), must_resume)
@@ -139,18 +141,20 @@ def start(
     ranks, idle = ranks_here(wanted.config, options, machines)
     if machines is not None:
         _check_for_machines(wanted.config, machines)
-    name = wanted.config.run_name or _new_name(workload)
-    wanted = wanted.named(name)
+    launch.allow_descriptors(ranks * (machines.most if machines else 1))
     config = wanted.config.for_world(ranks * (machines.most if machines else 1))
-    run = RunDirectory.named(Path(config.runs_dir), name)
+    folder = Path(config.runs_dir)
+    named = bool(config.run_name)
+    run = RunDirectory.named(folder, config.run_name) if named else RunDirectory.fresh(folder, _new_name(workload))
+    wanted, config = wanted.named(run.name), replace(config, run_name=run.name)
     _check_same_run(run, workload, config, must_resume)
     with run.prepared(keeps=machines is not None):
         for line in idle:
-            print(line, flush=True)
+            tell(line)
         if ranks == 1 and machines is None:
             return _train_alone(workload, wanted, must_resume)
         if not must_resume:
-            words = [*words, "--run-name", name]
+            words = [*words, "--run-name", run.name]
         secret = shared_secret(run.path) if machines else None
         with hand_over.handed_over(wanted):
             return _launch(words, ranks, machines, secret, workload, config, options)
@@ -228,7 +232,7 @@ def _train_alone(workload: Workload, wanted: Wanted, must_resume: bool) -> int:
                 raise RunFailed(f"out of memory, and its batches cannot be split further: {problem}") from error
         # Out here the exception no longer keeps the memory of what failed.
         times += 1
-        print(f"lockstep: {problem}; going on with micro-batches half as large ({flag})", file=sys.stderr, flush=True)
+        tell(f"lockstep: {problem}; going on with micro-batches half as large ({flag})", sys.stderr)
 
 
 def _check_same_run(run: RunDirectory, workload: Workload, config: RunConfig, must_resume: bool) -> None:

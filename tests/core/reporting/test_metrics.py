@@ -107,7 +107,7 @@ def test_lines_that_are_no_log_points_are_cut(tmp_path):
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
 
 
-def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_tensorboard, monkeypatch, caplog):
+def test_what_a_full_disk_refused_is_written_once_there_is_room(tmp_path, no_tensorboard, monkeypatch, caplog):
     log = MetricsLog(tmp_path, None)
     log.write(1, {"a": 1.0})
     real = metrics.open_to_append
@@ -138,7 +138,7 @@ def test_a_full_disk_costs_lines_but_neither_the_run_nor_the_file(tmp_path, no_t
     log.write(3, {"a": 3.0})
     monkeypatch.undo()
     log.write(4, {"a": 4.0})
-    assert [line["step"] for line in lines(tmp_path)] == [1, 4]
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
     assert caplog.text.count("training goes on") == 1
 
 
@@ -157,7 +157,7 @@ def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, no_tenso
     assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 1.0)]
     assert caplog.text.count("No space left on device") == 1
     second.write(4, {"a": 2.0})
-    assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 1.0), (4, 2.0)]
+    assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
 
 
 def test_tensorboard_has_the_same_points_and_forgets_what_a_resume_redoes(tmp_path):
@@ -275,3 +275,17 @@ def test_a_long_file_that_is_no_log_stays_as_it_is(tmp_path, no_tensorboard, cap
     log.write(3, {"a": 1.0})
     assert path.stat().st_size == 10 << 30
     assert caplog.text.count("no log point up to step 2") == 1
+
+
+def test_what_waits_for_room_is_on_disk_before_a_checkpoint_that_is_past_it(tmp_path, no_tensorboard, monkeypatch):
+    log = MetricsLog(tmp_path, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "open_to_append", _refuse)
+        log.write(1, {"a": 1.0})
+    assert lines(tmp_path) == []
+    log.sync()
+    assert [line["step"] for line in lines(tmp_path)] == [1]
+
+
+def _refuse(path):
+    raise OSError(28, "No space left on device", str(path))

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,9 +172,44 @@ def test_a_restart_keeps_the_step_and_score_it_had(tmp_path):
 
 
 def test_a_status_that_cannot_be_written_is_only_a_warning(tmp_path, caplog):
-    run = RunDirectory(tmp_path / "gone")
-    run.write_status("running", 1)
+    (tmp_path / "run").write_text("no directory")
+    RunDirectory(tmp_path / "run").write_status("running", 1)
     assert "status not written" in caplog.text
+
+
+def test_a_directory_that_is_gone_is_told_by_its_lock_and_not_by_its_status(tmp_path, caplog):
+    run = RunDirectory(tmp_path / "run")
+    with run.locked() as lock:
+        shutil.rmtree(run.path)
+        run.write_status("running", 1)
+        with pytest.raises(RunFailed, match=r"its lock\.json is gone, moved or deleted"):
+            lock.check()
+    assert not caplog.text and not run.path.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what an open file is called by now")
+def test_a_directory_that_was_moved_is_told_with_its_new_place(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with run.locked() as lock:
+        run.path.rename(tmp_path / "elsewhere")
+        with pytest.raises(RunFailed, match=f"moved to {tmp_path}/elsewhere .* `lockstep resume {tmp_path}/elsewhere`"):
+            lock.check()
+
+
+def test_runs_of_one_second_have_names_of_their_own(tmp_path):
+    names = [RunDirectory.fresh(tmp_path / "runs", "snake-20260101-000000").name for _ in range(3)]
+    assert names == [f"snake-20260101-000000{end}" for end in ("", "-2", "-3")]
+
+
+def test_a_refused_start_leaves_the_directory_to_the_run_that_has_begun_in_it(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(UserError, match="refused"), run.prepared(keeps=False):
+        # The other one holds the lock, and has not come to write its config.yaml.
+        other = RunDirectory(tmp_path / "run").locked()
+        other.__enter__()
+        raise UserError("refused")
+    assert run.path.is_dir()
+    other.__exit__(None, None, None)
 
 
 def test_a_second_run_is_refused_with_the_first_ones_pid_and_host(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from lockstep.core.distributed.rank_setup import RankSetup
 from lockstep.core.distributed.restarts import INTERRUPTED, Decision, RestartPolicy
 from lockstep.core.distributed.vigil import Vigil
 from lockstep.core.errors import RunFailed, StoppedOnRequest
+from lockstep.core.output import is_terminal, tell
 from lockstep.core.pulse import FINISHED
 from lockstep.core.stop_request import ECHO_SECONDS
 
@@ -77,9 +78,9 @@ class Agent:
                 code = self._after_lost_touch()
             finally:
                 self._end_all()
-        if sys.stdout is not None and sys.stdout.isatty():
+        if is_terminal(sys.stdout):
             # A rank killed in the middle of its live display leaves the cursor hidden.
-            print("\x1b[?25h", end="", flush=True)
+            tell("\x1b[?25h", end="")
         return code
 
     def _run(self) -> int:

@@ -17,6 +17,7 @@ from lockstep.core.distributed.rank_setup import RankSetup
 from lockstep.core.distributed.restarts import INTERRUPTED, RestartPolicy, Smaller
 from lockstep.core.distributed.secret import own_secret
 from lockstep.core.errors import StoppedOnRequest
+from lockstep.core.output import tell
 
 try:
     import fcntl
@@ -42,7 +43,7 @@ def run_ranks(
     silence_limit: float | None = None,
     smaller: Smaller = lambda halvings: None,
     fork_server: ForkServer | None = None,
-    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    say: Callable[[str], None] = lambda line: tell(line, sys.stderr),
 ) -> int:
     """Run a command as ranks of one world until they are done; returns the exit code for the user.
 

@@ -1,7 +1,6 @@
 """What the user sees while a run goes on: one live line in a terminal, plain lines elsewhere."""
 
 import contextlib
-import errno
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +10,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lockstep.core.output import is_terminal, tell
 
 Headline = Sequence[tuple[str, str, str]]
 """What is told of the metrics: tag, word before it and format, one after another."""
@@ -65,7 +66,7 @@ class PlainLines:
 
     def say(self, line: str) -> None:
         """Print at once, so that a log can be followed."""
-        _print(line)
+        tell(line)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print if the last line is a while ago."""
@@ -80,7 +81,7 @@ class PlainLines:
 
     def _flush(self) -> None:
         if self._pending:
-            _print(self._pending)
+            tell(self._pending)
             self._pending, self._shown = "", time.monotonic()
 
 
@@ -144,17 +145,6 @@ class Narrated:
         self._display.close()
 
 
-def _print(line: str) -> None:
-    """Print a line where somebody may read it; a terminal that was closed takes none, and the run is saved without."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-
-
 def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:
     """Speed, score and loss in a few words, after so many seconds."""
     words = []
@@ -173,4 +163,4 @@ def open_display(leads: bool, total_steps: int, tags: Headline = ()) -> Display:
     if not leads:
         return Silent()
     tags = tags or _HEADLINE
-    return LiveBar(total_steps, tags) if sys.stdout.isatty() else PlainLines(total_steps, tags)
+    return LiveBar(total_steps, tags) if is_terminal(sys.stdout) else PlainLines(total_steps, tags)

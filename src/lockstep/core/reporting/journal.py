@@ -2,9 +2,11 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.core.distributed.world import World
+from lockstep.core.errors import LockstepError, error_of
 from lockstep.core.health import StragglerWatch
 from lockstep.core.learner import Evaluation
 from lockstep.core.reporting.metrics import MetricsLog, Stats, merge, reduce
@@ -15,7 +17,16 @@ from lockstep.core.storage.disk import write_atomically
 class Journal:
     """Collects reports between log points; at a log point all ranks' reports become one line of metrics."""
 
-    def __init__(self, directory: Path, world: World, log: MetricsLog | None, telemetry: Telemetry | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        world: World,
+        log: MetricsLog | None,
+        telemetry: Telemetry | None,
+        still_ours: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`still_ours` is asked on rank 0 at every log point, and raises where the directory is no longer the run's."""
+        self._still_ours = still_ours
         self._directory, self._world, self._log, self._telemetry = directory, world, log, telemetry
         self.warnings: list[str] = []
         """What the user should hear about; taken away by whoever says it."""
@@ -62,8 +73,10 @@ class Journal:
         # Ranks wait for each other while they learn; the rest is a rank's own doing.
         own = busy - self._timings.get("learning", 0.0)
         share = len(world.lanes.mine) / world.lanes.total
-        mine = {"busy": busy, "own": own, "parts": self._timings, "share": share}
+        mine = {"busy": busy, "own": own, "parts": self._timings, "share": share, "lost": self._loss()}
         everyone = world.gather_json(mine)
+        if lost := everyone[0]["lost"]:
+            raise error_of(*lost)
         metrics["time/global_fps"] = done / elapsed
         for rank, other in enumerate(everyone):
             metrics[f"time/fps_rank{rank}"] = done * other["share"] / max(other["busy"], 1e-9)
@@ -81,6 +94,15 @@ class Journal:
         self._reports, self._timings, self._evaluation, self._updates = [], {}, {}, 0
         self.start(step)
         return metrics
+
+    def _loss(self) -> tuple[str, int] | None:
+        """Why this run must not write any more, on rank 0; it travels with the reports, so that all ranks end alike."""
+        if self._world.leads:
+            try:
+                self._still_ours()
+            except LockstepError as error:
+                return str(error), error.exit_code
+        return None
 
     def sync(self) -> None:
         """Wait until the disk has every log point so far, which a checkpoint is about to be past. Rank 0 only."""

@@ -28,6 +28,12 @@ class Logger(Protocol):
         """Flush."""
 
 
+def _pass_over_tensorboard(args: threading.ExceptHookArgs) -> None:
+    """Say nothing of TensorBoard's own thread: what it fails of comes back from its next call, and is told once."""
+    if not type(args.thread).__module__.startswith("tensorboard."):
+        threading.__excepthook__(args)
+
+
 class Background:
     """Runs one logger on a daemon thread; whatever it does, the user is told once and the training goes on."""
 
@@ -82,6 +88,7 @@ class TensorBoard:
     def __init__(self, directory: Path, resume_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second of imports, kept off the main thread
 
+        threading.excepthook = _pass_over_tensorboard
         used = directory.is_dir() and any(directory.iterdir())
         first = 0 if resume_step is None else resume_step + 1
         self._writer = SummaryWriter(str(directory), purge_step=first if used else None)

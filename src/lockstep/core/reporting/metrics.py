@@ -102,6 +102,8 @@ class MetricsLog:
         self._path = Path(directory) / METRICS
         self._resume_step = resume_step
         self._end: int | None = None
+        self._waiting = b""
+        """Lines that the disk has not taken yet."""
         self._complained = self._lost = False
         self._append(b"")
         self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
@@ -127,6 +129,8 @@ class MetricsLog:
 
     def sync(self) -> None:
         """Wait until the disk has what was written."""
+        if self._waiting:
+            self._append(b"")
         try:
             with open_regular(self._path) as file:
                 os.fsync(file.fileno())
@@ -135,14 +139,17 @@ class MetricsLog:
 
     def close(self) -> None:
         """Let the loggers finish, and wait no longer than ten seconds for all of them."""
+        if self._waiting:
+            self._append(b"")
         deadline = time.monotonic() + _LONGEST_WAIT
         for logger in self._loggers:
             logger.close(deadline)
 
     def _append(self, line: bytes) -> None:
-        """Add a line behind the last whole one; a full disk may have taken half of the one before."""
+        """Add a line behind the last whole one; those that a full disk refused come before it once there is room."""
         if self._lost:
             return
+        self._waiting = line = (self._waiting if len(self._waiting) < _IN_MEMORY else b"") + line
         try:
             if self._end is None:
                 self._end = cut(self._path, self._resume_step)
@@ -152,6 +159,7 @@ class MetricsLog:
                 if file.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._end += len(line)
+            self._waiting = b""
         except OSError as error:
             # A file that is no log of this run stays as it is: looking for its end at every log point would take long.
             self._lost = error.errno == errno.EOVERFLOW

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lockstep.core import failpoints
-from lockstep.core.errors import UserError
+from lockstep.core.errors import LockstepError, UserError, error_of
 from lockstep.core.storage.disk import sync_directory, temporary_name, write_durably
 from lockstep.core.storage.manifest import (
     MANIFEST,
@@ -78,7 +78,8 @@ def save(
     """Write this step's checkpoint. Called by every rank: all return its path, or all raise the same CheckpointFailed.
 
     A checkpoint of this step that verifies is kept as it is. `extra` (JSON) goes into the manifest. `may_publish` is
-    asked on rank 0 before the checkpoint gets its name, and raises where this world is no longer the run's writer.
+    asked on rank 0 before anything is written and before the checkpoint gets its name; it raises where this world is
+    no longer the run's writer, and then all ranks do.
     """
     target = Path(root) / CHECKPOINTS / step_name(step)
     if world.agree(int(world.leads and target.is_dir() and not inspect(target))):
@@ -90,7 +91,7 @@ def save(
     def together(stage: Callable[[], Any]) -> list[Any]:
         return _together(stage, target, workspace, world)
 
-    together(lambda: _open_workspace(workspace, needed) if world.leads else None)
+    together(lambda: _open_workspace(workspace, needed, may_publish) if world.leads else None)
     parts = together(lambda: _write_part(workspace, snapshot, world))
     files = {name: FileRecord(**record) for part in parts for name, record in part.items()}
     manifest = Manifest(
@@ -154,8 +155,11 @@ def read_state(path: Path, manifest: Manifest) -> dict[str, Any]:
 
 def _together(stage: Callable[[], Any], target: Path, workspace: Path, world: "World") -> list[Any]:
     """Every rank's answer to a stage; where a disk refused one, the workspace goes and all raise the same line."""
+    outcome: dict[str, Any]
     try:
         outcome = {"answer": stage()}
+    except LockstepError as error:
+        outcome = {"error": [str(error), error.exit_code]}
     except OSError as error:
         outcome = {"file": Path(error.filename or target).name, "reason": error.strerror, "free": _free_space(target)}
     outcomes = world.gather_json(outcome)
@@ -167,6 +171,8 @@ def _together(stage: Callable[[], Any], target: Path, workspace: Path, world: "W
         shutil.rmtree(workspace, ignore_errors=True)
     world.barrier("failed checkpoint cleared")
     rank, failure = failures[0]
+    if "error" in failure:
+        raise error_of(*failure["error"])
     raise CheckpointFailed(
         f"{target}: not written, rank {rank} failed at {failure['file']}: {failure['reason']} "
         f"({failure['free'] / 1e6:.1f} MB free); earlier checkpoints are untouched, make room or move the run"
@@ -186,9 +192,11 @@ def _stored_size(snapshot: Snapshot, world: "World") -> int:
     return sum(map(stored_size, parts))
 
 
-def _open_workspace(workspace: Path, needed: int) -> None:
+def _open_workspace(workspace: Path, needed: int, may_write: Callable[[], None]) -> None:
     """A new directory beside the checkpoints, where there is room for all ranks' files."""
     failpoints.reach("open")
+    # Asked here too: a run whose directory was moved away must not make another in its place.
+    may_write()
     workspace.parent.mkdir(parents=True, exist_ok=True)
     if _free_space(workspace) < needed:
         raise OSError(errno.ENOSPC, f"it needs {needed / 1e6:.1f} MB", str(workspace.parent))

@@ -8,6 +8,8 @@ import shutil
 from itertools import takewhile
 from pathlib import Path
 
+from lockstep.core import failpoints
+
 TEMPORARY = ".tmp-"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -21,6 +23,7 @@ def temporary_name(purpose: str) -> str:
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file and wait until the disk has it; an OSError always names the file."""
     try:
+        failpoints.reach("disk")
         with path.open("wb") as file:
             file.write(data)
             file.flush()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,6 +83,20 @@ class RunDirectory:
         return run
 
     @classmethod
+    def fresh(cls, runs_dir: Path, stem: str) -> "RunDirectory":
+        """A run that nobody else has: of this name, or with a number behind it where others begin at the same time."""
+        for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
+            try:
+                make_directory(Path(runs_dir))
+                (Path(runs_dir) / name).mkdir()
+            except FileExistsError:
+                continue
+            except OSError:
+                pass  # `prepare` says why nothing can be written there
+            return cls.named(runs_dir, name)
+        raise AssertionError("unreachable")
+
+    @classmethod
     def find(cls, text: str, runs_dir: Path, others: Sequence[str] = ()) -> "RunDirectory":
         """An existing run by its path, or by its name in runs_dir; `others`: what could have been meant as well."""
         candidates = [Path(text)] + ([Path(runs_dir) / text] if _NAME.fullmatch(text) else [])
@@ -117,12 +132,14 @@ class RunDirectory:
     @contextmanager
     def prepared(self, keeps: bool) -> Iterator[None]:
         """As `prepare`; a new directory goes again where no run came to begin in it, unless others may be using it."""
-        is_new = not self.path.exists()
+        is_new = not self.path.exists() or not any(self.path.iterdir())
         self.prepare()
         try:
             yield
         finally:
-            if is_new and not keeps and not _has_config(self.path):
+            # Another run may have begun in it meanwhile, and may still be far from its config.yaml.
+            unused = not _has_config(self.path) and not run_lock.is_held(self.path / "lock.json")
+            if is_new and not keeps and unused:
                 shutil.rmtree(self.path, ignore_errors=True)
 
     def _refuse_link(self) -> None:
@@ -176,6 +193,8 @@ class RunDirectory:
     def _write_status(self, status: Status) -> None:
         try:
             write_atomically(self.path / "status.json", json.dumps(asdict(status)).encode())
+        except FileNotFoundError:
+            pass  # the directory itself is gone, which ends the run with a line of its own
         except OSError as error:
             _log.warning("%s: status not written (%s); training goes on", self.path, error.strerror)
 

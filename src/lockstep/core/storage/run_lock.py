@@ -72,14 +72,26 @@ class Lock:
     def check(self) -> None:
         """RunFailed where the lock was taken over: from then on this process must not write."""
         try:
-            standing = os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
+            found = self.path.stat()
         except FileNotFoundError:
-            standing = False
-        if not standing:
+            raise RunFailed(f"{self.path.parent}: {self._whereabouts()}") from None
+        if not os.path.samestat(found, os.fstat(self.descriptor)):
             raise RunFailed(
                 f"{self.path.parent}: taken over by {_holder(self.path) or 'another process'}, which goes on with the "
                 "machines that it reaches; nothing was written here since"
             )
+
+    def _whereabouts(self) -> str:
+        """What became of a run's directory that is no longer where it was, and how to go on."""
+        with contextlib.suppress(OSError):
+            # Linux tells what an open file is called by now.
+            now = Path(f"/proc/self/fd/{self.descriptor}").readlink().parent
+            if os.fstat(self.descriptor).st_nlink and now != self.path.parent:
+                return f"was moved to {now} while it was written to; `lockstep resume {now}` goes on there"
+        return (
+            f"its {self.path.name} is gone, moved or deleted while it was written to; put the directory back and the "
+            "same command goes on from its newest checkpoint"
+        )
 
 
 @contextlib.contextmanager

@@ -98,7 +98,9 @@ def _discard(torn: Path) -> None:
     if torn.is_dir() and not torn.is_symlink():
         shutil.rmtree(torn, ignore_errors=True)
     else:
-        torn.unlink(missing_ok=True)
+        # What cannot be removed costs only room.
+        with contextlib.suppress(OSError):
+            torn.unlink()
 
 
 def _steps(root: Path) -> list[Path]:

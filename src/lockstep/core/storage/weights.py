@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from lockstep.core import failpoints
 from lockstep.core.config.values import shown
 from lockstep.core.errors import NoValidCheckpoint, UserError
 from lockstep.core.storage import manifest as manifests
@@ -33,11 +34,14 @@ def save_weights(
     records = {name: FileRecord.of(data) for name, data in contents.items()}
     manifest = Manifest("weights", workload, step, str(torch.__version__), records, extra=extra)
     try:
-        workspace.mkdir(parents=True)
+        failpoints.reach(directory.name)
+        workspace.mkdir()
         for name, data in {**contents, MANIFEST: manifest.render()}.items():
             write_durably(workspace / name, data)
         sync_directory(workspace)
+        failpoints.reach(directory.name)
         replace_directory(workspace, directory)
+        failpoints.reach(directory.name)
     except OSError as error:
         shutil.rmtree(workspace, ignore_errors=True)
         file = Path(error.filename or directory).name
