@@ -34,7 +34,10 @@ CASES = {
     "snakes3v3 with bicnet": ("snakes3v3", {"algo": "bicnet", "observation": "guide30", "reward": "guide"}),
     "trading with two LSTMs": ("trading", {"lstms": "two", "sequence_length": 8, "n_epochs": 3}),
     "trading with clstm": ("trading", {"network": "clstm", "hidden_size": 16}),
-    "control with mt30": ("control", {"task": "mt30", "num_envs": 30, "lanes": 3, "batch_size": 18, "steps": 3000}),
+    "control with mt30": (
+        "control",
+        {"task": "mt30", "num_envs": 30, "lanes": 3, "batch_size": 18, "seed_steps": 120, "steps": 3000},
+    ),
     "control from data": ("control", {"data_dir": "episodes"}),
     "cricket with the whole graph": ("cricket", {"drop_relations": "", "model": "full", "members": 2}),
 }
