@@ -57,7 +57,7 @@ def directory_gone(options: Options) -> Tally:
 
         def take_away(going: Going, number: int = number, moved: Path = moved) -> None:
             going.wait_for_points(1 + number // 2)
-            going.run.rename(moved) if number % 2 else shutil.rmtree(going.run)
+            going.run.rename(moved) if number % 2 else delete(going.run)
 
         ended, run = made.train(1 + number // 2 % 2, PACED, meanwhile=take_away)
         last = ended.text.splitlines()[-1]
@@ -70,6 +70,12 @@ def directory_gone(options: Options) -> Tally:
         tally.count(good and again.code == 0 and made.ends_alike(run), ended)
     tally.note = "moved: resumed where it is; deleted: ended with a line"
     return tally
+
+
+def delete(run: Path) -> None:
+    """Remove a directory that is being written to, as `rm -rf` does when it is called until nothing is left."""
+    while run.exists():
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def descriptors(options: Options) -> Tally:

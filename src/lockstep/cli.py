@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _reader_is_gone() -> bool:
     """Whether nobody reads stdout any more: what could not be written is still in its buffer."""
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         return True
     return False

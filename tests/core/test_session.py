@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from lockstep.cli import main
-from lockstep.core import session
+from lockstep.core import failpoints, session
 from lockstep.core.config.run_config import RunConfig
 from lockstep.core.distributed.world import World
+from lockstep.core.storage.shelf import verify_run
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,24 @@ def test_log_points_are_on_disk_before_the_checkpoint_that_is_past_them(tmp_path
         # The last file that was flushed before a checkpoint got its name is the log.
         assert before[-1] == "metrics.jsonl"
         assert json.loads((tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()[0])["step"] == 64
+
+
+SIZES = "--n-envs 8 --n-steps 8 --batch-size 64 --total-timesteps 192 --checkpoint-every 64 --eval-every 64"
+
+
+@pytest.mark.parametrize("first", [5, 8, 20, 40])
+def test_a_disk_that_refuses_from_any_write_on_costs_one_line_and_nothing_that_stood(
+    tmp_path, monkeypatch, capfd, first
+):
+    words = f"train snake --preset debug {SIZES} --runs-dir {tmp_path} --run-name run --ranks 1 --device cpu".split()
+    with monkeypatch.context() as patch:
+        failpoints._visits.clear()
+        patch.setattr(failpoints, "_faults", failpoints.parse(f"readonly@place=disk,at={first}.."))
+        assert main(words) in (2, 3)
+    told = capfd.readouterr().err
+    assert "Traceback" not in told
+    assert told.splitlines()[-1].startswith("lockstep: ") and "Read-only file system" in told.splitlines()[-1]
+    assert main(words) == 0
+    assert not any(verify_run(tmp_path / "run").values())
+    logged = (tmp_path / "run/metrics.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["step"] for line in logged] == [64, 128, 192]

@@ -31,3 +31,18 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(start, tools, undisturbed
     ballast.unlink()
     going.ends()
     assert tools.hash_of(run) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_run_on_a_read_only_disk_is_refused_in_one_line_and_goes_on_once_it_can_write(
+    start, tools, undisturbed, small_disk
+):
+    words = tools.snake(small_disk, "run", "--ranks", "2")
+    start(*words, faults="terminate@rank=0,at=5").ends(75)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    output = start(*words).ends(2)
+    assert output.startswith(f"lockstep: {small_disk}/run: cannot be written to (Read-only file system")
+    assert len(output.splitlines()) == 1
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    start(*words).ends()
+    assert tools.hash_of(small_disk / "run") == undisturbed

@@ -54,6 +54,7 @@ def test_a_run_goes_on_without_a_place_for_its_output(start, tools, undisturbed,
     assert tools.hash_of(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_read_only_ends_a_run_in_one_line_and_later_it_goes_on(start, tools, undisturbed, tmp_path):
     words = tools.snake(tmp_path, "run")
     # About ten writes begin a run, a dozen make a checkpoint.

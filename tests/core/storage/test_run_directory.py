@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lockstep.core.distributed.world import World
@@ -275,6 +276,20 @@ def test_without_the_kernels_help_a_holder_elsewhere_counts_as_alive(tmp_path, m
     lock.write_text(json.dumps({"pid": 1, "host": platform.node(), "since": 1.0}))
     with run_lock.hold(lock):
         pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux counts from the machine's own start")
+def test_without_the_kernels_help_a_holder_lives_on_though_the_clock_was_set_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
+    monkeypatch.setattr(run_lock, "fcntl", None)
+    lock = tmp_path / "lock.json"
+    with run_lock.hold(lock):
+        # The system adds a process's age to the time at which the machine started, by the clock of now.
+        began = psutil.Process().create_time()
+        monkeypatch.setattr(psutil.Process, "create_time", lambda _: began - 3600.0)
+        assert run_lock.is_held(lock)
+        lock.write_text(json.dumps(json.loads(lock.read_text()) | {"ticks": 1}))
+        assert not run_lock.is_held(lock), "another process of the same number"
 
 
 def test_a_later_world_of_the_same_job_takes_the_lock_over_and_the_earlier_one_may_not_write(tmp_path, monkeypatch):

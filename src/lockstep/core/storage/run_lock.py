@@ -39,11 +39,15 @@ class Holder:
     """The job that spans machines to which it belongs; empty for a run of one launcher."""
     epoch: int = 0
     """Which of that job's worlds it belongs to: a later one supersedes it."""
+    ticks: int = 0
+    """When its process began, counted from the machine's own start, so that no change of the clock moves it; 0 where
+    the system does not tell."""
 
     @staticmethod
     def this_process(job: tuple[str, int] | None = None) -> "Holder":
         """The caller; `since` is when its process began, which tells it from a later one of the same number."""
-        return Holder(os.getpid(), platform.node(), psutil.Process().create_time(), *(job or ()))
+        began = psutil.Process().create_time()
+        return Holder(os.getpid(), platform.node(), began, *(job or ("", 0)), ticks=_ticks(os.getpid()))
 
     def superseded_by(self, other: "Holder") -> bool:
         """Whether the other belongs to a later world of the same job, which knows that this one has lost its peers."""
@@ -53,6 +57,8 @@ class Holder:
         """Whether the process may still be there: True for another host, of which nothing is known here."""
         if self.host != platform.node():
             return True
+        if self.ticks and (ticks := _ticks(self.pid)):
+            return ticks == self.ticks
         try:
             return abs(psutil.Process(self.pid).create_time() - self.since) < 1.0
         except psutil.NoSuchProcess:
@@ -60,6 +66,15 @@ class Holder:
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host} since {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
+
+
+def _ticks(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 where there is none or the system does not tell."""
+    try:
+        # The name of the program, in brackets, may hold anything.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @dataclass(frozen=True)
@@ -181,9 +196,9 @@ def _holder(path: Path) -> Holder | None:
     try:
         match read_json(path, _SMALL):
             case {"pid": int(pid), "host": str(host), "since": int() | float() as since, **more}:
-                job, epoch = str(more.get("job", "")), int(str(more.get("epoch", 0)))
-                if 0 < pid <= _LARGEST_PID and 0 <= since <= _LATEST and is_counter(epoch) and host.isprintable():
-                    return Holder(pid, host, since, job, epoch)
+                job, epoch, ticks = str(more.get("job", "")), more.get("epoch", 0), more.get("ticks", 0)
+                if is_counter(epoch) and is_counter(ticks) and 0 < pid <= _LARGEST_PID and 0 <= since <= _LATEST:
+                    return Holder(pid, host, since, job, epoch, ticks) if host.isprintable() else None
     except (OSError, ValueError):
         pass
     return None

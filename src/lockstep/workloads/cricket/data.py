@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from lockstep.core.distributed.world import World
 from lockstep.core.errors import LockstepError, RunFailed, UserError, error_of
+from lockstep.core.output import tell
 from lockstep.workloads.cricket.archive import Archive, named, open_archive
 from lockstep.workloads.cricket.cache import (
     FORMAT,
@@ -114,7 +115,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
 
 def _tell(notes: Iterable[str]) -> None:
     for note in notes:
-        print(f"cricket: {note}", file=sys.stderr, flush=True)
+        tell(f"cricket: {note}", sys.stderr)
 
 
 def led(world: World, work: Callable[[], Any]) -> Any:
