@@ -34,6 +34,8 @@ _MACHINES = "tests/faults/test_machines.py"
 _SETTINGS = (_MACHINES, "tests/test_one_configuration.py", "tests/core/distributed/test_consensus.py")
 _HOSTILE_RUNS = 6 * (61 + 200)
 _EVERY_VERB = "61 made by hand and 200 mutated, for each of 6 verbs that read one (tests/hostile/test_runs.py)"
+_ANOTHER_USER = "25 connections to each of its ports, and its files and secrets (tests/hostile/test_sockets.py)"
+_STRANGERS = f"pickles, garbage and half-open connections to both of two machines for 8 s ({_MACHINES})"
 _BAD_DATA = "header or no_file or archive or (history and (bad or refused or missing or byte or unknown))"
 ROWS: dict[int, tuple[str, Row]] = {
     1: ("a rank is killed", processes.kills),
@@ -84,8 +86,8 @@ ROWS: dict[int, tuple[str, Row]] = {
     43: ("200 checkpoints kept", surroundings.many_checkpoints),
     44: ("nobody reads the output", surroundings.reader_gone),
     45: ("hostile run directories", tests("tests/hostile/test_runs.py", planted=_HOSTILE_RUNS, note=_EVERY_VERB)),
-    46: ("another user at the sockets of a live run", tests("tests/hostile/test_sockets.py")),
-    47: ("strangers on the network between machines", tests(_MACHINES, "-k", "stranger")),
+    46: ("another user at a live run", tests("tests/hostile/test_sockets.py", planted=25, note=_ANOTHER_USER)),
+    47: ("strangers on the network between machines", tests(_MACHINES, "-k", "stranger", note=_STRANGERS)),
     48: ("ranks or machines given different settings", tests(*_SETTINGS, "-k", "given or differ or compared or same")),
 }
 
