@@ -12,7 +12,7 @@ from lockstep.core.storage.untrusted import lines_from_end, open_to_append, pars
 
 SOURCES = Path(untrusted.__file__).parents[2]
 # They read what this machine or this program itself has written: the kernel's files, the launcher's own folder, pipes.
-OWN_FILES = {"checkup/host.py", "pulse.py"} | {
+OWN_FILES = {"checkup/host.py", "pulse.py", "storage/run_lock.py"} | {
     f"distributed/{name}.py" for name in ("failures", "launcher", "nccl", "vigil")
 }
 

@@ -135,6 +135,7 @@ def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
 
 
 def test_an_earlier_model_is_found_among_the_runs(tmp_path):
+    (tmp_path / "mine").mkdir()
     store(tmp_path / "mine" / "final", seed=7)
     fit(replace(debug(), load_model="mine", runs_dir=str(tmp_path)), set())
 
