@@ -55,7 +55,7 @@ test-gpu: $(DEV_STAMP)
 TORCH ?= 2.11.0
 OTHER := .venv-torch-$(TORCH)
 OTHER_INSTALL := $(OTHER)/bin/pip install --quiet --disable-pip-version-check -c $(OTHER)/constraints.txt
-RANKS := tests/core/distributed tests/core/test_torch_private.py tests/faults tests/distributed
+RANKS := tests/launch tests/distributed tests/compute/test_torch_private.py tests/faults
 
 $(OTHER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OTHER)

@@ -13,14 +13,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from lockstep.core.config.sources import from_yaml, to_yaml
-from lockstep.core.distributed.pool import RankPool
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Learner
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.scribe import Order, Scribe
-from lockstep.core.storage.tensor_file import stored_size
-from lockstep.verbs.trial import open_learner
+from lockstep.cli.short_runs import open_learner
+from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.distributed.pool import RankPool
+from lockstep.distributed.world import World
+from lockstep.run.learner import Learner
+from lockstep.storage.async_checkpointer import Order, Scribe
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.tensor_file import stored_size
 from lockstep.workloads import registry
 
 PATTERN = (True, False, False, True)

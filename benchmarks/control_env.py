@@ -14,8 +14,8 @@ os.environ.setdefault("MUJOCO_GL", "disabled")
 import numpy as np
 
 from lockstep.workloads.control import names
-from lockstep.workloads.control.crew import crew
 from lockstep.workloads.control.hosting import Host, Sizes
+from lockstep.workloads.control.worker_pool import crew
 
 
 def steps_per_second(step, actions, seconds):

@@ -13,9 +13,9 @@ START = time.perf_counter()
 
 import torch  # noqa: E402 - the start of the program counts
 
-from lockstep.core.config.sources import resolve  # noqa: E402
-from lockstep.core.distributed.world import World, choose_device  # noqa: E402
-from lockstep.core.session import fix_arithmetic  # noqa: E402
+from lockstep.config.sources import resolve  # noqa: E402
+from lockstep.distributed.world import World, choose_device  # noqa: E402
+from lockstep.run.session import fix_arithmetic  # noqa: E402
 from lockstep.workloads import registry  # noqa: E402
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from lockstep.core.errors import StoppedOnRequest
+from lockstep.errors import StoppedOnRequest
 
 REFERENCE = {
     "cartpole-swingup": 839,

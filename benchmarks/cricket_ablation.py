@@ -15,10 +15,10 @@ from dataclasses import replace
 import torch
 from torch.nn import functional as F
 
-from lockstep.core.config.sources import resolve
-from lockstep.core.distributed.world import World, choose_device, describe_device
-from lockstep.core.precision import Precision
-from lockstep.core.session import fix_arithmetic
+from lockstep.compute.precision import Precision
+from lockstep.config.sources import resolve
+from lockstep.distributed.world import World, choose_device, describe_device
+from lockstep.run.session import fix_arithmetic
 from lockstep.workloads.cricket.build import dataset_of, learner_for, open_splits
 from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data import Splits

@@ -12,7 +12,7 @@ import lightgbm
 import numpy as np
 import torch
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.cricket.columns import PRIOR_COLUMNS, STATE_COLUMNS, STATE_FEATURES
 from lockstep.workloads.cricket.data import open_splits
 from lockstep.workloads.cricket.table import DeliveryTable

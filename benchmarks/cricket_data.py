@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.cricket.baselines import BASELINES, log_loss
 from lockstep.workloads.cricket.data import open_splits
 

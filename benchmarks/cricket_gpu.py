@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from lockstep.core.config.sources import resolve
-from lockstep.core.distributed.world import World, choose_device, describe_device
-from lockstep.core.session import fix_arithmetic
+from lockstep.config.sources import resolve
+from lockstep.distributed.world import World, choose_device, describe_device
+from lockstep.run.session import fix_arithmetic
 from lockstep.workloads.cricket import metrics
 from lockstep.workloads.cricket.build import learner_for, open_splits
 from lockstep.workloads.cricket.config import CricketConfig

@@ -18,7 +18,7 @@ from torch import nn
 from torch_geometric.data import Batch, HeteroData
 from torch_geometric.nn import GATv2Conv, HeteroConv, SAGEConv, TransformerConv
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.cricket import graph
 from lockstep.workloads.cricket.build import build_network, dataset_of, frequencies, open_splits, scales_of
 from lockstep.workloads.cricket.columns import BALL_FEATURES, CAREER_COLUMNS, STATE_COLUMNS

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lockstep.core import launch
+from lockstep.launch import resources
 
 LOCKSTEP = [sys.executable, "-m", "lockstep"]
 # A short schedule of preset small: the snake plays after two minutes; the preset itself takes ten and plays well.
@@ -33,7 +33,7 @@ def main() -> None:
     name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     start = time.monotonic()
     # Two processes of one thread are faster than one of two; where there is a GPU, one process has it to itself.
-    ranks = "2" if (os.cpu_count() or 1) >= 2 and not launch.visible_gpus() else "1"
+    ranks = "2" if (os.cpu_count() or 1) >= 2 and not resources.visible_gpus() else "1"
     lockstep("train", "snake", *TRAINING, "--ranks", ranks, "--run-name", name)
     print(f"\ntrained in {time.monotonic() - start:.0f} s; 100 greedy episodes each:")
     rows = {

@@ -29,9 +29,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "guarantees.md"
 TABLES = {"gloo": "fault table", "nccl": "fault table over NCCL"}
 OVER_NCCL = "1,4,6,7,9,22"
 """What a GPU changes about: how ranks are waited for, and how they are ended."""
-_STORAGE, _RUN = "tests/core/storage/", "tests/core/storage/test_run_directory.py"
+_STORAGE, _RUN = "tests/storage/", "tests/storage/test_run_directory.py"
 _MACHINES = "tests/faults/test_machines.py"
-_SETTINGS = (_MACHINES, "tests/test_one_configuration.py", "tests/core/distributed/test_consensus.py")
+_SETTINGS = (_MACHINES, "tests/test_one_configuration.py", "tests/run/test_consensus.py")
 _HOSTILE_RUNS = 6 * (61 + 200)
 _EVERY_VERB = "61 made by hand and 200 mutated, for each of 6 verbs that read one (tests/hostile/test_runs.py)"
 _ANOTHER_USER = "25 connections to each of its ports, and its files and secrets (tests/hostile/test_sockets.py)"
@@ -59,7 +59,7 @@ ROWS: dict[int, tuple[str, Row]] = {
     16: ("all checkpoints are bad", tests(f"{_STORAGE}test_checkpoint.py", "-k", "none_verifies")),
     17: ("two runs, one directory", rows.two_runs),
     18: ("a checkpoint of something else", tests(f"{_STORAGE}test_checkpoint.py", "-k", "something_else or wrapper")),
-    19: ("uneven work", tests("tests/core/distributed/test_collectives.py", "-k", "unequal or uneven", planted=200)),
+    19: ("uneven work", tests("tests/distributed/test_collectives.py", "-k", "unequal or uneven", planted=200)),
     20: ("ranks diverge", rows.divergence),
     21: ("NaN on one rank", rows.not_finite),
     22: ("out of memory on one rank", rows.out_of_memory),
@@ -71,7 +71,7 @@ ROWS: dict[int, tuple[str, Row]] = {
     28: ("path tricks", tests(_RUN, "tests/hostile", "-k", "names or attack or linked")),
     29: ("configuration attacks", tests("tests/hostile", "-k", "command_line or configuration", planted=10_000)),
     30: ("bad data files", tests("tests/hostile", "tests/workloads", "-k", _BAD_DATA)),
-    31: ("open network services", tests("tests/core/distributed", "-k", "loopback")),
+    31: ("open network services", tests("tests/launch", "-k", "loopback")),
     32: ("killed at the first checkpoint", places.first_checkpoint),
     33: ("killed at best/ or final/", places.best_and_final),
     34: ("killed during a resume", places.resumes),

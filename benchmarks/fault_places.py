@@ -7,7 +7,7 @@ from fault_processes import STAGES
 from fault_runs import Bench, Ended
 from fault_tally import Options, Row, Tally, bench
 
-from lockstep.core.storage.shelf import verify_run
+from lockstep.storage.checkpoint_retention import verify_run
 
 ASKED_TO_STOP = "terminate@rank=0,at=6"
 """Stops a run in its middle, so that there is one to go on with."""

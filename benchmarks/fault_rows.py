@@ -10,7 +10,7 @@ import psutil
 from fault_runs import PATIENCE, Going
 from fault_tally import Options, Tally, bench, tests
 
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.weights import load_weights
 
 PACED = "slow@at=0..,attempt=0..,seconds=0.5"
 """Updates slow enough for something to happen meanwhile."""
@@ -41,7 +41,7 @@ def divergence(options: Options) -> Tally:
         strays = ", ".join(str(other) for other in range(1, options.ranks) if rank in (0, other))
         told = f"replicas diverged at step {4 * made.stride:,}: rank(s) {strays} hold other weights" in ended.text
         tally.count(ended.code == 3 and told, ended)
-    return tally.add(tests("tests/core/distributed/test_agent.py", "-k", "different_exchanges")(options))
+    return tally.add(tests("tests/launch/test_agent.py", "-k", "different_exchanges")(options))
 
 
 def not_finite(options: Options) -> Tally:
@@ -103,7 +103,7 @@ def pairs(_: Options) -> Tally:
         both = [Going(made.words(name, 2, "--max-updates", "2"), made.folder / name) for name in names]
         ended = [going.ended() for going in both]
         tally.count(all(one.code == 0 and not one.left for one in ended), ended[0])
-    return tally.add(tests("tests/core/distributed/test_store.py", "-k", "taken")(_))
+    return tally.add(tests("tests/distributed/test_store.py", "-k", "taken")(_))
 
 
 WANDB = """
@@ -150,4 +150,4 @@ def loggers(options: Options) -> Tally:
     (run / "tensorboard").write_text("in the way")
     ended, _ = made.train(options.ranks, name=run.name)
     tally.count(ended.code == 0 and made.ends_alike(run), ended)
-    return tally.add(tests("tests/core/reporting/test_metrics.py", "-k", "log or tensorboard or wandb")(options))
+    return tally.add(tests("tests/reporting/test_metrics.py", "-k", "log or tensorboard or wandb")(options))

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 
 PATIENCE = 900.0
-FORK_SERVER = "lockstep.core.distributed.fork_server"
+FORK_SERVER = "lockstep.launch.fork_server"
 RESTARTS = "restarting all ranks"
 _KILLED_AT = re.compile(r"at step ([\d,]+)")
 _RESUMED = re.compile(r"resumed from step-(\d+)")

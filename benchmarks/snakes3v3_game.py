@@ -17,7 +17,7 @@ from multiprocessing import get_context
 import torch
 from plain_snakes3v3 import PlainSnakesGame
 
-from lockstep.core.graphs import Recording
+from lockstep.compute.graphs import Recording
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
 

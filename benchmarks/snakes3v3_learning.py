@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import torch
 
-from lockstep.core.config.sources import resolve
-from lockstep.core.distributed.world import World
+from lockstep.config.sources import resolve
+from lockstep.distributed.world import World
 from lockstep.workloads.snakes3v3.arena import play_games
 from lockstep.workloads.snakes3v3.build import build_learner
 from lockstep.workloads.snakes3v3.observations import observe

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
 
 PAGE = Path(__file__).parent.parent / "docs" / "torch-versions.md"

@@ -10,7 +10,7 @@ import time
 import gymnasium
 import torch
 
-from lockstep.core.graphs import Accelerator
+from lockstep.compute.graphs import Accelerator
 from lockstep.workloads.registry import register_environments
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.core.distributed.pool import RankPool
+from lockstep.distributed.pool import RankPool
 
 torch.set_num_threads(1)
 # A shell that puts tests into the background lets them, and all that they start, ignore Ctrl-C.

@@ -11,9 +11,9 @@ import torch
 
 import lockstep
 from lockstep import api
-from lockstep.cli import main
-from lockstep.core.errors import NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
-from lockstep.core.stop_request import Interrupted
+from lockstep.cli.main import main
+from lockstep.errors import NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
+from lockstep.launch.stop_request import Interrupted
 from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.rules import SnakeRules
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep.cli import main
-from lockstep.core.distributed.machines import Machines
+from lockstep.cli.main import main
+from lockstep.launch.machines import Machines
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("slurm/*.sbatch"))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lockstep.core.distributed.sockets import loopback_listener
+from lockstep.launch.sockets import loopback_listener
 
 DEBUG = ["train", "snake", "--preset", "debug", "--max-updates", "2", "--eval-every", "0"]
 

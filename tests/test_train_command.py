@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 
 LOCKSTEP = [sys.executable, "-m", "lockstep"]
 DEBUG = ["train", "snake", "--preset", "debug"]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.core.version import __version__
+from lockstep.version import __version__
 
 __all__ = ["Policy", "Run", "__version__", "evaluate", "load", "train"]
 

@@ -1,7 +1,7 @@
 """`python -m lockstep`, and what every launched rank runs."""
 
-from lockstep.cli import main
-from lockstep.core import launch
+from lockstep.cli.main import main
+from lockstep.launch import rank_process
 
 if __name__ == "__main__":
-    launch.leave(main())
+    rank_process.leave(main())

@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.core.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
-from lockstep.core.reporting.metrics import LONGEST_LINE, METRICS
-from lockstep.core.stop_request import Interrupted
-from lockstep.core.storage.run_directory import RunDirectory
-from lockstep.core.storage.untrusted import parse_json, whole_lines
-from lockstep.verbs import evaluate as evaluation
-from lockstep.verbs import model as models
-from lockstep.verbs.model import TRAINED, ModelOptions
-from lockstep.verbs.player import player_of
-from lockstep.verbs.train import TrainOptions, read_config, read_run
-from lockstep.verbs.words import take, take_all
+from lockstep.cli import evaluate as evaluation
+from lockstep.cli import model as models
+from lockstep.cli.argv import take, take_all
+from lockstep.cli.model import TRAINED, ModelOptions
+from lockstep.cli.player import player_of
+from lockstep.cli.train import TrainOptions, read_config, read_run
+from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
+from lockstep.launch.stop_request import Interrupted
+from lockstep.reporting.metrics import LONGEST_LINE, METRICS
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.untrusted import parse_json, whole_lines
 from lockstep.workloads import registry
 
 _ERRORS: dict[int, type[LockstepError]] = {

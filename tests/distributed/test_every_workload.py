@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lockstep.core.config.sources import from_yaml, to_yaml
-from lockstep.core.distributed import replicas
-from lockstep.core.distributed.pool import RankError
-from lockstep.core.distributed.world import World
-from lockstep.core.storage import checkpoint
-from lockstep.verbs.proof import Proof
-from lockstep.verbs.trial import open_learner
+from lockstep.cli.proof import Proof
+from lockstep.cli.short_runs import open_learner
+from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.distributed import replicas
+from lockstep.distributed.pool import RankError
+from lockstep.distributed.world import World
+from lockstep.storage import checkpoint
 from lockstep.workloads import registry
 
 UPDATES = 4
@@ -31,7 +31,7 @@ def briefly(ranks, size, workload, text, folder, updates=UPDATES):
     place = folder / f"{size}-{updates}-{abs(hash(text)) % 1000}"
     place.mkdir(exist_ok=True)
     arguments = (workload, text, updates, str(place))
-    return ranks.run("lockstep.verbs.trial:train_briefly", *arguments, ranks=size)[0], place
+    return ranks.run("lockstep.cli.short_runs:train_briefly", *arguments, ranks=size)[0], place
 
 
 def test_fast_mode_on_two_ranks_is_one_rank_up_to_rounding(ranks, workload, tmp_path):

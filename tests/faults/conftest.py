@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 
 LOCKSTEP = [sys.executable, "-m", "lockstep"]
 PATIENCE = 240.0

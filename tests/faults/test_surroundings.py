@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lockstep.core.storage.shelf import verify_run
+from lockstep.storage.checkpoint_retention import verify_run
 
 PACED = "slow@at=0..,attempt=0..,seconds=0.3"
 CLOCK = """

@@ -8,8 +8,8 @@ import sys
 import termios
 import threading
 
-from lockstep.core.errors import StoppedOnRequest
-from lockstep.core.storage.shelf import verify_run
+from lockstep.errors import StoppedOnRequest
+from lockstep.storage.checkpoint_retention import verify_run
 
 
 def test_a_run_on_one_rank_saves_when_its_terminal_is_closed(tools, tmp_path):

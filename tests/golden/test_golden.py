@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core.config.sources import to_yaml
-from lockstep.core.distributed.pool import RankPool
-from lockstep.core.reporting.metrics import reduce
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.verbs.trial import open_learner
+from lockstep.cli.short_runs import open_learner
+from lockstep.config.sources import to_yaml
+from lockstep.distributed.pool import RankPool
+from lockstep.reporting.metrics import reduce
+from lockstep.storage.checkpoint import weights_hash
 from lockstep.workloads import registry
 
 FILE = Path(__file__).with_name("golden.json")

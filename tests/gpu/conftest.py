@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from lockstep.core.distributed import nccl
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.distributed import nccl
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 
 
 @pytest.fixture(scope="session")

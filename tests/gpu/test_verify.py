@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.cli import main
+from lockstep.cli.main import main
 
 
 @pytest.mark.gpu

@@ -23,12 +23,12 @@ def main() -> None:
     import torch
 
     import lockstep.cli
-    import lockstep.core.session
-    import lockstep.verbs.evaluate
-    import lockstep.verbs.export
-    import lockstep.verbs.play
-    import lockstep.verbs.train
-    import lockstep.verbs.verify
+    import lockstep.cli.evaluate
+    import lockstep.cli.export
+    import lockstep.cli.play
+    import lockstep.cli.train
+    import lockstep.cli.verify
+    import lockstep.run.session
     import lockstep.workloads.snake.build
 
     torch.set_num_threads(1)
@@ -41,8 +41,8 @@ def _warm_up():
     """Have what is mapped and imported at the first use, a gigabyte of it, before children are told what is left."""
     import torch.utils.tensorboard
 
-    from lockstep.core import kernels
-    from lockstep.core.distributed.world import World
+    from lockstep.compute import kernels
+    from lockstep.distributed.world import World
     from lockstep.workloads import registry
 
     kernels.hindrance()

@@ -5,8 +5,8 @@ import string
 
 import pytest
 
-from lockstep.cli import VERBS, main
-from lockstep.core.config.fields import describe_fields
+from lockstep.cli.main import VERBS, main
+from lockstep.config.fields import describe_fields
 from lockstep.workloads import registry
 
 LINES = 10_000

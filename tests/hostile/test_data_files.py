@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.torch_file import read_torch_file
+from lockstep.errors import UserError
+from lockstep.storage.torch_file import read_torch_file
 from lockstep.workloads.control.convert import read_chunk
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.names import TaskFacts

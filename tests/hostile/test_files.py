@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.cli import main
+from lockstep.cli.main import main
 
 READING = [["eval"], ["play"], ["export"], ["verify"], ["resume"]]
 

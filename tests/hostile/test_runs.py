@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cli import main
-from lockstep.core.storage import manifest
+from lockstep.cli.main import main
+from lockstep.storage import manifest
 
 MUTATIONS = 200
 SAMPLE = 24

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.core.storage.checkpoint import weights_hash
-from lockstep.core.storage.weights import load_weights
+from lockstep.storage.checkpoint import weights_hash
+from lockstep.storage.weights import load_weights
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from lockstep.core.config.run_config import RunConfig
-from lockstep.core.errors import UserError
+from lockstep.config.run_config import RunConfig
+from lockstep.errors import UserError
 from lockstep.workloads import registry
 
 
@@ -52,9 +52,9 @@ def test_presets_are_named_with_dashes_or_underscores():
 
 def test_reading_and_refusing_input_needs_no_torch():
     code = """
-from lockstep.core.config.fields import describe_fields
-from lockstep.core.config.sources import from_yaml, resolve, to_yaml
-from lockstep.core.errors import UserError
+from lockstep.config.fields import describe_fields
+from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.errors import UserError
 from lockstep.workloads import registry
 for name in registry.names():
     workload = registry.load(name)

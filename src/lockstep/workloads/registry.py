@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.config.run_config import RunConfig
-from lockstep.core.config.values import shown
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.config.run_config import RunConfig
+from lockstep.config.values import shown
+from lockstep.errors import UserError
 
 _FOLDER = Path(__file__).parent
 

@@ -6,9 +6,9 @@ import torch
 from lockstep.algorithms.ddpg.config import DDPGConfig
 from lockstep.algorithms.ddpg.learner import DDPGLearner
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.parts.vector_env import Transition
+from lockstep.compute import random
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import Transition
 
 AGENTS, ACTIONS = 2, 4
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from lockstep.algorithms.ddpg.config import DDPGConfig
-from lockstep.core.config.fields import describe_fields
-from lockstep.core.errors import UserError
+from lockstep.config.fields import describe_fields
+from lockstep.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lockstep.algorithms.ddpg import learner as learner_module
-from lockstep.core.errors import RunFailed
-from lockstep.core.storage.checkpoint import Snapshot, weights_hash
-from lockstep.parts.copies import PastSelves
+from lockstep.errors import RunFailed
+from lockstep.rl.target_networks import PastSelves
+from lockstep.storage.checkpoint import Snapshot, weights_hash
 
 
 def weights(learner):

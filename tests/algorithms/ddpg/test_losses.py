@@ -7,8 +7,8 @@ from torch import nn
 from lockstep.algorithms.ddpg.actions import Vectors
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
-from lockstep.parts.copies import target_of
-from lockstep.parts.replay import Column, Replay
+from lockstep.rl.replay import Column, Replay
+from lockstep.rl.target_networks import target_of
 
 VECTORS = Vectors("softmax", 2, executed=False)
 

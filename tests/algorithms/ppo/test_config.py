@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from lockstep.algorithms.ppo.config import PPOConfig, batch_sizes
-from lockstep.core.config.fields import describe_fields
-from lockstep.core.config.sources import resolve
-from lockstep.core.errors import UserError
+from lockstep.config.fields import describe_fields
+from lockstep.config.sources import resolve
+from lockstep.errors import UserError
 
 
 def refusal(**fields):

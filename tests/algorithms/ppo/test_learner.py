@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
-from lockstep.core.storage.checkpoint import weights_hash
+from lockstep.distributed.world import World
+from lockstep.errors import RunFailed
+from lockstep.storage.checkpoint import weights_hash
 from lockstep.workloads.snake.build import build_learner
 from lockstep.workloads.snake.workload import debug
 

@@ -8,12 +8,12 @@ import torch
 from lockstep.algorithms.ppo.config import RecurrentPPOConfig
 from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.algorithms.ppo.losses import Forecast, Minibatch, PPOLoss, Sequences
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.storage import checkpoint
-from lockstep.parts.recurrent_policy import LSTMPolicy, start_recurrent
-from lockstep.parts.vector_env import Transition
+from lockstep.compute import random
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import Transition
+from lockstep.errors import UserError
+from lockstep.rl.recurrent_policy import LSTMPolicy, start_recurrent
+from lockstep.storage import checkpoint
 
 CONFIG = RecurrentPPOConfig(
     n_envs=64,
@@ -94,7 +94,7 @@ def make(world=None, cuts=False, separate=False, **changes):
 
 
 def share_recalled(learner, remembers=True):
-    from lockstep.parts.evaluation import evaluate
+    from lockstep.rl.evaluation import evaluate
 
     played = evaluate(
         World().with_lanes(8, "fast"), lambda i: Recall(i, 77), learner.policy(remembers), 400, 77, "recall"

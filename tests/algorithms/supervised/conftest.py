@@ -6,9 +6,9 @@ from torch import nn
 
 from lockstep.algorithms.supervised.config import SupervisedConfig
 from lockstep.algorithms.supervised.learner import SupervisedLearner
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.parts.dropout import CounterDropout
+from lockstep.compute import random
+from lockstep.compute.ops.dropout import CounterDropout
+from lockstep.distributed.world import World
 
 
 class Points:

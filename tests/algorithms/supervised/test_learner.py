@@ -9,8 +9,8 @@ import torch
 from lockstep.algorithms.supervised.config import SupervisedConfig
 from lockstep.algorithms.supervised.model import average_share
 from lockstep.algorithms.supervised.patience import Patience
-from lockstep.core.errors import RunFailed, UserError
-from lockstep.core.storage.checkpoint import weights_hash
+from lockstep.errors import RunFailed, UserError
+from lockstep.storage.checkpoint import weights_hash
 
 
 def fingerprint(learner):

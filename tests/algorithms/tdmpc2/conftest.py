@@ -6,9 +6,9 @@ import torch
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.learner import TDMPC2Learner
 from lockstep.algorithms.tdmpc2.model import Spaces
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.parts.vector_env import Transition
+from lockstep.compute import random
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import Transition
 
 LENGTH = 20
 

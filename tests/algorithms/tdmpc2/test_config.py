@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.algorithms.tdmpc2.config import MODEL_SIZES, TDMPC2Config
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 
 
 def test_sizes_come_from_the_table_unless_they_are_given():

@@ -15,8 +15,8 @@ from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model, joined
 from lockstep.algorithms.tdmpc2.official import converted, read_official
 from lockstep.algorithms.tdmpc2.planner import Planner, PlanNoise, Search
 from lockstep.algorithms.tdmpc2.value_scale import follow_spread
-from lockstep.parts.copies import follow
-from lockstep.parts.descent import Descent
+from lockstep.compute.optimizer import Descent
+from lockstep.rl.target_networks import follow
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "control"
 TOLERANCE = 1e-5

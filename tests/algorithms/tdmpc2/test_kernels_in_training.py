@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2 import chance
-from lockstep.core import random
-from lockstep.parts import fused_norm
+from lockstep.algorithms.tdmpc2 import noise
+from lockstep.compute import random
+from lockstep.compute.ops import fused_norm
 
 CHOICES = [{}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"sync_freq": 2}]
 
@@ -27,7 +27,7 @@ def test_training_by_kernels_is_training_step_by_step(make_learner, monkeypatch)
     for choices in CHOICES:
         weights = []
         for fit in (False, True):
-            for used_by in (chance, random, fused_norm):
+            for used_by in (noise, random, fused_norm):
                 monkeypatch.setattr(used_by, "kernels_fit", lambda device, fit=fit: fit)
             learner = make_learner(n_steps=4, seed_steps=32, **choices)
             for _ in range(3):

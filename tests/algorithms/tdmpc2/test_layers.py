@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.layers import Ensemble, mlp, run
-from lockstep.parts import fused_norm
+from lockstep.compute.ops import fused_norm
 
 
 def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.evaluator import TaskEvaluation
-from lockstep.core.errors import RunFailed, UserError
-from lockstep.core.storage.checkpoint import weights_hash
+from lockstep.errors import RunFailed, UserError
+from lockstep.storage.checkpoint import weights_hash
 
 MINE = str(Path(__file__).parent / "conftest.py")
 

@@ -5,7 +5,7 @@ import torch
 
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.official import read_official
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 
 NETWORKS = {
     "world.encoder": "_encoder.state",

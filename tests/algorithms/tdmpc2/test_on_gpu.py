@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 GPU = torch.device("cuda", 0)

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("dm_control")
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.convert import convert_chunks, read_chunk
 from lockstep.workloads.control.env import task_facts

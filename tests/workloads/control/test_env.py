@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("dm_control")
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import hosting
 from lockstep.workloads.control.env import make_env, task_facts
 

@@ -7,7 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import episodes as stored
 from lockstep.workloads.control.baselines import no_action, random_action
 from lockstep.workloads.control.episodes import Episode, EpisodeFiles, EpisodeWriter

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import gymnasium_tasks
 from lockstep.workloads.control.env import make_env, task_facts
 from lockstep.workloads.control.gymnasium_tasks import GymnasiumSimulation

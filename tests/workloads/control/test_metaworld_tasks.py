@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("mujoco")
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.env import make_env, task_facts
 from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation

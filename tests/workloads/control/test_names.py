@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 
 

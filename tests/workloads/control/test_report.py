@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.verbs.evaluate import table
+from lockstep.cli.evaluate import table
 from lockstep.workloads.control.report import per_task
 
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lockstep.core.config.sources import resolve, to_yaml
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.verbs.trial import open_learner
+from lockstep.cli.short_runs import open_learner
+from lockstep.config.sources import resolve, to_yaml
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.workloads import registry
 from lockstep.workloads.control import names
 from lockstep.workloads.control.config import ControlConfig
@@ -243,7 +243,7 @@ def test_a_run_can_learn_from_episodes_alone(data):
 
 def train_offline(world, text):
     """The hash of the weights after some updates. Called by every rank."""
-    from lockstep.core.storage.checkpoint import weights_hash
+    from lockstep.storage.checkpoint import weights_hash
 
     learner = open_learner(world, "control", text)
     learner.step()
@@ -316,7 +316,7 @@ def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
 
 
 def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):
-    from lockstep.cli import main
+    from lockstep.cli.main import main
     from lockstep.workloads.control import build
 
     weights = dict(open_learner(World(), "control", to_yaml(debug())).model.state_dict())

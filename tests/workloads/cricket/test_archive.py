@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.cricket import archive
 from lockstep.workloads.cricket.archive import open_archive
 

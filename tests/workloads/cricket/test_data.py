@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.core.distributed.pool import RankError
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
+from lockstep.distributed.pool import RankError
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.workloads.cricket import data
 from lockstep.workloads.cricket.baselines import BASELINES, log_loss
 from lockstep.workloads.cricket.cache import is_whole, read_store

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.cricket import build, graph
 from lockstep.workloads.cricket.build import scales_of
 from lockstep.workloads.cricket.encoders import Scaling, Vocabulary

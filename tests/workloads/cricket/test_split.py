@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.cricket.split import check_source, shuffled
 
 

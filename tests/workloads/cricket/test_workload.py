@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.cli import main
-from lockstep.core.config.sources import from_yaml, to_yaml
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.storage.run_directory import RunDirectory
-from lockstep.core.storage.weights import save_weights
+from lockstep.cli.main import main
+from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.weights import save_weights
 from lockstep.workloads.cricket.build import build_learner, dataset_of
 from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data import open_splits

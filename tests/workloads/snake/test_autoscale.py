@@ -3,8 +3,8 @@ from itertools import product
 
 import pytest
 
-from lockstep.core.errors import UserError
-from lockstep.core.machine import Machine
+from lockstep.compute.machine import Machine
+from lockstep.errors import UserError
 from lockstep.workloads.snake.autoscale import autoscale
 from lockstep.workloads.snake.workload import SnakeConfig, base
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snake.env import DOWN, LEFT, RIGHT, UP, SnakeEnv
 from lockstep.workloads.snake.expert import random_action, scripted_action
 from lockstep.workloads.snake.food import free_cell

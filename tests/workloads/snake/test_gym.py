@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snake.gym import ENV_ID, SnakeGymEnv, SnakeGymVectorEnv
 
 

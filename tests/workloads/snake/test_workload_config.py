@@ -1,8 +1,8 @@
 import pytest
 
-from lockstep.core.config.fields import describe_fields
-from lockstep.core.config.sources import from_yaml, resolve, to_yaml
-from lockstep.core.errors import UserError
+from lockstep.config.fields import describe_fields
+from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.errors import UserError
 from lockstep.workloads.snake.workload import PRESETS, SnakeConfig, base, debug, small
 
 # The shape and keys of the files that people bring along.

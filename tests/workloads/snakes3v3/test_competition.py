@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import render
 from lockstep.workloads.snakes3v3.competition import CompetitionGame, decode, encode, export_submission
 from lockstep.workloads.snakes3v3.gamelog import positions, read_log, record_game, replay, write_log

@@ -63,9 +63,9 @@ def test_kernels_play_the_same_game_step_by_step(interpret):
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
-    from lockstep.workloads.snakes3v3 import kernels
+    from lockstep.workloads.snakes3v3 import fused_triton
 
-    built = build_kernels(kernels, "step_kernel", "restart_kernel")
+    built = build_kernels(fused_triton, "step_kernel", "restart_kernel")
     game = Fused(CROWDED, torch.arange(2), torch.device("cpu"))
     game.moves.restart(torch.ones(2, dtype=torch.bool))
     game.step(torch.zeros(2, CROWDED.players, dtype=torch.int64))

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
-from lockstep.core.graphs import Recording
+from lockstep.compute.graphs import Recording
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
 from lockstep.workloads.snakes3v3.position import Position, position, set_up

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import submission
 from lockstep.workloads.snakes3v3.competition import CompetitionGame
 from lockstep.workloads.snakes3v3.game import SnakesGame

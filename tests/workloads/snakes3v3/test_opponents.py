@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES, difficulty
 from lockstep.workloads.snakes3v3.position import Position, position, set_up

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 pettingzoo_test = pytest.importorskip("pettingzoo.test", reason="pettingzoo is not installed")

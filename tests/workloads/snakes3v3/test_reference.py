@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.core import random
+from lockstep.compute import random
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
 from lockstep.workloads.snakes3v3.position import position

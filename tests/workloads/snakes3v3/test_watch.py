@@ -6,8 +6,8 @@ from itertools import takewhile
 import numpy as np
 import pytest
 
-from lockstep.cli import main
-from lockstep.core.distributed.world import World
+from lockstep.cli.main import main
+from lockstep.distributed.world import World
 from lockstep.workloads.snakes3v3.build import build_learner, evaluate_baseline
 from lockstep.workloads.snakes3v3.watch import logged_scenes, scenes, write_game
 from lockstep.workloads.snakes3v3.workload import debug

@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 import torch
 
-from lockstep.cli import main
-from lockstep.core.config.fields import describe_fields, settings_of
-from lockstep.core.config.sources import from_yaml, resolve, to_yaml
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.storage.weights import save_weights
+from lockstep.cli.main import main
+from lockstep.config.fields import describe_fields, settings_of
+from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
+from lockstep.storage.weights import save_weights
 from lockstep.workloads.snakes3v3.build import build_learner
 from lockstep.workloads.snakes3v3.config import SnakesConfig
 from lockstep.workloads.snakes3v3.observations import SIZES, Kind

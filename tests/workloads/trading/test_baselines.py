@@ -5,7 +5,7 @@ from math import inf
 import pytest
 import torch
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.trading.actions import BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.baselines import (
     TRADERS,

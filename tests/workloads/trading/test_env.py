@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lockstep.core import random
-from lockstep.core.errors import UserError
+from lockstep.compute import random
+from lockstep.errors import UserError
 from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, load_history

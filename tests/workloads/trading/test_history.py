@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.trading.history import WARM_UP, load_history
 from lockstep.workloads.trading.market_config import MarketConfig
 

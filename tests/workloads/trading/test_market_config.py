@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.trading.market_config import MarketConfig
 
 

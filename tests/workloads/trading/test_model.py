@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lockstep.core import random
-from lockstep.core.distributed.replicas import FlatGradient, _local_gradient
-from lockstep.core.distributed.world import World
-from lockstep.parts.mind import Mind
+from lockstep.compute import random
+from lockstep.distributed.replicas import FlatGradient, _local_gradient
+from lockstep.distributed.world import World
+from lockstep.rl.stateful_policy import Mind
 from lockstep.workloads.trading import model
 from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.config import TradingConfig

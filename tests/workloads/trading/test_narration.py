@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lockstep.core.reporting.display import Narrated
+from lockstep.reporting.display import Narrated
 from lockstep.workloads.trading.narration import Narrator, narrator
 from lockstep.workloads.trading.workload import debug
 

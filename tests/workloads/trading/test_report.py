@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.trading.baselines import Interval
 from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, TRAINED, Report, Row, Section, Span

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.cli import main
-from lockstep.core.config.sources import to_yaml
-from lockstep.core.distributed.world import World
-from lockstep.core.storage.run_directory import RunDirectory
-from lockstep.core.storage.weights import save_weights
+from lockstep.cli.main import main
+from lockstep.config.sources import to_yaml
+from lockstep.distributed.world import World
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.weights import save_weights
 from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.workload import debug
 

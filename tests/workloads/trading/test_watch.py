@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 import torch
 
-from lockstep.core.distributed.world import World
+from lockstep.distributed.world import World
 from lockstep.workloads.trading.actions import BUY_CALL, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.baselines import evaluate_baseline
 from lockstep.workloads.trading.watch import blotter, scenes

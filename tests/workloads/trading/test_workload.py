@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.core.config.sources import from_yaml, resolve, to_yaml
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.storage import checkpoint
-from lockstep.parts.rollout import Episodes
+from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
+from lockstep.rl.rollout import Episodes
+from lockstep.storage import checkpoint
 from lockstep.workloads.trading import workload
 from lockstep.workloads.trading.build import apart, build_learner
 from lockstep.workloads.trading.config import TradingConfig

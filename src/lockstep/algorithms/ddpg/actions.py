@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lockstep.parts import distributions
-from lockstep.parts.replay import Column
+from lockstep.rl import distributions
+from lockstep.rl.replay import Column
 
 Activation = Literal["softmax", "tanh"]
 _LEAST_CHANCE = 1e-6

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.ddpg.actions import Vectors
-from lockstep.core import random
-from lockstep.core.graphs import Accelerator
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.parts.lane_states import LaneStates, cut, joined
-from lockstep.parts.replay import Column, Replay
-from lockstep.parts.rollout import EpisodeLedger
-from lockstep.parts.vector_env import VectorEnv
+from lockstep.compute import random
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.lane_states import LaneStates, cut, joined
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.envs.vector_env import VectorEnv
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl.replay import Column, Replay
+from lockstep.rl.rollout import EpisodeLedger
 
 
 class TeamEnv(VectorEnv, Protocol):

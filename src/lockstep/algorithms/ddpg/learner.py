@@ -12,19 +12,19 @@ from lockstep.algorithms.ddpg.collector import Collector, TeamEnv
 from lockstep.algorithms.ddpg.config import DDPGConfig
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
-from lockstep.core.distributed.replicas import Metrics, replicate
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
-from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import Evaluation
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.core.storage.checkpoint import Snapshot
-from lockstep.parts.copies import PastSelves
-from lockstep.parts.descent import Descent, scheduled_rate
-from lockstep.parts.evaluation import evaluate
-from lockstep.parts.vector_env import VectorEnv
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.distributed.replicas import Metrics, replicate
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import VectorEnv
+from lockstep.errors import RunFailed
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl.evaluation import evaluate
+from lockstep.rl.target_networks import PastSelves
+from lockstep.storage.checkpoint import Snapshot
 
 MakeEnv = Callable[[Tensor, int], TeamEnv]
 MakeTest = Callable[[Tensor, int], VectorEnv]

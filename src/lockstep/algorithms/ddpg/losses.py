@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.ddpg.actions import Vectors
-from lockstep.parts.copies import view_of
-from lockstep.parts.replay import Replay
+from lockstep.rl.replay import Replay
+from lockstep.rl.target_networks import view_of
 
 Metrics = dict[str, Tensor]
 

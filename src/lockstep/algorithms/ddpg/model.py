@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.ddpg.actions import Vectors
 from lockstep.algorithms.ddpg.config import DDPGConfig
-from lockstep.parts.copies import follow, target_of
+from lockstep.rl.target_networks import follow, target_of
 
 
 def vectors_of(config: DDPGConfig, action_count: int) -> Vectors:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lockstep.core.random import derive_seed
+from lockstep.compute.random import derive_seed
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.core import random
-from lockstep.core.graphs import Accelerator
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.parts import distributions
-from lockstep.parts.mind import Mind
-from lockstep.parts.returns import generalised_advantages
-from lockstep.parts.rollout import EpisodeLedger, Episodes, Rollout
-from lockstep.parts.vector_env import Transition, VectorEnv
+from lockstep.compute import random
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.envs.vector_env import Transition, VectorEnv
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl import distributions
+from lockstep.rl.returns import generalised_advantages
+from lockstep.rl.rollout import EpisodeLedger, Episodes, Rollout
+from lockstep.rl.stateful_policy import Mind
 
 # Picks actions in place of the policy (behaviour cloning).
 Teacher = Callable[[Any], Tensor]

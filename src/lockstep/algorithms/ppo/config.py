@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from lockstep.core.config.fields import Alias, Count, Fraction, Range
-from lockstep.core.config.run_config import DEFAULT_LANES, RunConfig, nearest_to_split
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, Count, Fraction, Range
+from lockstep.config.run_config import DEFAULT_LANES, RunConfig, nearest_to_split
+from lockstep.errors import UserError
 
 _SHARED_WITH_SB3 = (
     *("learning_rate", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf", "normalize_advantage"),

@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from lockstep.algorithms.ppo.collector import Collector, Describe, Teacher
 from lockstep.algorithms.ppo.config import PPOConfig
 from lockstep.algorithms.ppo.losses import CloningLoss, Forecast, Minibatch, PPOLoss, Sequences, steps_of
-from lockstep.core import random
-from lockstep.core.distributed.replicas import Metrics, Replica, replicate
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
-from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import Evaluation
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.core.storage.checkpoint import Snapshot
-from lockstep.parts.descent import Descent, scheduled_rate
-from lockstep.parts.evaluation import Act, evaluate
-from lockstep.parts.lane_states import cut, joined
-from lockstep.parts.mind import Mind
-from lockstep.parts.running_stats import mean_and_deviation, moment_sums
-from lockstep.parts.vector_env import VectorEnv
+from lockstep.compute import random
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.lane_states import cut, joined
+from lockstep.compute.moments import mean_and_deviation, moment_sums
+from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.distributed.replicas import Metrics, Replica, replicate
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import VectorEnv
+from lockstep.errors import RunFailed
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl.evaluation import Act, evaluate
+from lockstep.rl.stateful_policy import Mind
+from lockstep.storage.checkpoint import Snapshot
 
 MakeEnv = Callable[[Tensor, int], VectorEnv]
 

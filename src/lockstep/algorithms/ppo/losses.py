@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.parts import distributions
+from lockstep.rl import distributions
 
 
 @dataclass

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range, Steps
-from lockstep.core.config.run_config import RunConfig
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range, Steps
+from lockstep.config.run_config import RunConfig
+from lockstep.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,24 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.supervised import passes
+from lockstep.algorithms.supervised import epoch_plan
 from lockstep.algorithms.supervised.config import SupervisedConfig
 from lockstep.algorithms.supervised.dataset import Dataset, PlainTally, Tally, class_counts
+from lockstep.algorithms.supervised.epoch_plan import Pass, Places
 from lockstep.algorithms.supervised.losses import Batch, ClassificationLoss, batch_weights, inverse_frequency
 from lockstep.algorithms.supervised.model import SupervisedModel, average_share
-from lockstep.algorithms.supervised.passes import Pass, Places
 from lockstep.algorithms.supervised.patience import Patience
 from lockstep.algorithms.supervised.validation import Validation, Validator
-from lockstep.core.distributed.replicas import Metrics, replicate
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
-from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import refuse_other_data
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.core.storage.checkpoint import Snapshot
-from lockstep.parts.descent import Descent, scheduled_rate
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.distributed.replicas import Metrics, replicate
+from lockstep.distributed.world import World
+from lockstep.errors import RunFailed
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.run.learner import refuse_other_data
+from lockstep.storage.checkpoint import Snapshot
 
 
 class SupervisedLearner:
@@ -137,7 +137,7 @@ class SupervisedLearner:
     def _begin_epoch(self) -> None:
         """Lay out the epoch's batches: the same on every rank, each takes the places of its own lanes."""
         device, total = self._world.device, self._world.lanes.total
-        everyone = passes.shuffled(self._plan, self._config.seed, self._epoch, range(total), device)
+        everyone = epoch_plan.shuffled(self._plan, self._config.seed, self._epoch, range(total), device)
         labels = [self._train.labels(g, p.index) for g, p in zip(self._plan.groups, everyone, strict=True)]
         self._weights = batch_weights(labels, [place.weight for place in everyone], self._class_weights)
         self._places = []

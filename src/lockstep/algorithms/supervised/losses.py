@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.dataset import Dataset
 from lockstep.algorithms.supervised.members import by_member, together
-from lockstep.parts import distributions
+from lockstep.rl import distributions
 
 
 @dataclass

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.members import by_member, together
-from lockstep.parts.copies import target_of
+from lockstep.rl.target_networks import target_of
 
 
 class SupervisedModel(nn.Module):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.supervised.dataset import Dataset, Tally
+from lockstep.algorithms.supervised.epoch_plan import Pass, Places, in_order
 from lockstep.algorithms.supervised.model import SupervisedModel
-from lockstep.algorithms.supervised.passes import Pass, Places, in_order
-from lockstep.core.distributed.world import World
-from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import Evaluation
-from lockstep.core.precision import Precision
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.precision import Precision
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
 
 
 @dataclass

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.pilot import Pilot
-from lockstep.core import random
-from lockstep.core.errors import UserError
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.parts.lane_states import LaneStates, cut, joined
-from lockstep.parts.rollout import EpisodeLedger
-from lockstep.parts.sequence_replay import SequenceReplay
-from lockstep.parts.vector_env import ContinuousEnv
+from lockstep.algorithms.tdmpc2.actor import Pilot
+from lockstep.compute import random
+from lockstep.compute.lane_states import LaneStates, cut, joined
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.envs.vector_env import ContinuousEnv
+from lockstep.errors import UserError
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl.rollout import EpisodeLedger
+from lockstep.rl.sequence_replay import SequenceReplay
 
 MANY_TASKS = "task"
 """The memory's column for the number of a step's task, where there are several."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
-from lockstep.core.config.fields import Alias, Count, Fraction, OffOrCount, Range
-from lockstep.core.config.run_config import RunConfig, nearest_to_split
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
+from lockstep.config.run_config import RunConfig, nearest_to_split
+from lockstep.errors import UserError
 
 Rate = Annotated[float, Range(above=0, at_most=1)]
 Positive = Annotated[float, Range(above=0)]

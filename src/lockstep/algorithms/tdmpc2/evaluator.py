@@ -7,14 +7,14 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from lockstep.algorithms.tdmpc2.actor import Change, Pilot
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.pilot import Change, Pilot
 from lockstep.algorithms.tdmpc2.planner import Planner
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.core.precision import Precision
-from lockstep.parts.evaluation import evaluate
-from lockstep.parts.vector_env import ContinuousEnv
+from lockstep.compute.precision import Precision
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import ContinuousEnv
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
 
 AT_ONCE = 128
 """Episodes that a rank plays side by side: each has a simulator of its own, of a dozen megabytes."""

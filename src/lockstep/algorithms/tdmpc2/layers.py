@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.parts import fused_norm
-from lockstep.parts.activation import mish
+from lockstep.compute.ops import fused_norm
+from lockstep.compute.ops.activation import mish
 
 
 def simplices(features: Tensor, size: int) -> Tensor:

@@ -8,27 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.algorithms.tdmpc2.actor import Pilot
 from lockstep.algorithms.tdmpc2.collector import Collector
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.discrete import Bins
 from lockstep.algorithms.tdmpc2.evaluator import Evaluator, MakeEnv
 from lockstep.algorithms.tdmpc2.library import Library
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.pilot import Pilot
 from lockstep.algorithms.tdmpc2.planner import Planner, Search
 from lockstep.algorithms.tdmpc2.sampler import Sampler, columns
 from lockstep.algorithms.tdmpc2.training import Training
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import RunFailed
-from lockstep.core.graphs import Accelerator
-from lockstep.core.learner import Evaluation, refuse_other_data
-from lockstep.core.precision import Precision
-from lockstep.core.reporting.metrics import Stat, Stats
-from lockstep.core.stopwatch import Stopwatch
-from lockstep.core.storage.checkpoint import Snapshot
-from lockstep.parts.descent import scheduled_rate
-from lockstep.parts.sequence_replay import SequenceReplay
-from lockstep.parts.vector_env import ContinuousEnv
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.optimizer import scheduled_rate
+from lockstep.compute.precision import Precision
+from lockstep.compute.stopwatch import Stopwatch
+from lockstep.distributed.world import World
+from lockstep.envs.vector_env import ContinuousEnv
+from lockstep.errors import RunFailed
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.reporting.metrics import Stat, Stats
+from lockstep.rl.sequence_replay import SequenceReplay
+from lockstep.run.learner import refuse_other_data
+from lockstep.storage.checkpoint import Snapshot
 
 
 def sizes_of(config: TDMPC2Config, tasks: int) -> Sizes:

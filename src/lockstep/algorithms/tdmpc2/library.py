@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lockstep.core.reporting.metrics import Stats
-from lockstep.parts.sequence_replay import SequenceReplay
+from lockstep.reporting.metrics import Stats
+from lockstep.rl.sequence_replay import SequenceReplay
 
 
 class Library:

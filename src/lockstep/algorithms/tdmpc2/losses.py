@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.tdmpc2.layers import Ensemble, run
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
-from lockstep.parts.copies import view_of
+from lockstep.rl.target_networks import view_of
 
 Metrics = dict[str, Tensor]
 Compile = Callable[[Any], Any]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.tdmpc2.discrete import Bins
 from lockstep.algorithms.tdmpc2.layers import Ensemble, StackedLinear, mlp
-from lockstep.core.random import derive_seed
-from lockstep.parts.copies import target_of
+from lockstep.compute.random import derive_seed
+from lockstep.rl.target_networks import target_of
 
 _DEVIATION = 0.02
 _HALF_LOG_TAU = 0.9189385332046727  # half the logarithm of 2 pi

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.torch_file import read_torch_file
+from lockstep.errors import UserError
+from lockstep.storage.torch_file import read_torch_file
 
 _ROOMS = {
     "_encoder.state": "world.encoder",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2 import chance
+from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.layers import Stack, run
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
 
@@ -61,12 +61,12 @@ def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: 
         "final": (action,),
     }
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
-    numbers = chance.normals(seed, "plan", index, clock, sum(sizes)).split(sizes, -1)
+    numbers = noise.normals(seed, "plan", index, clock, sum(sizes)).split(sizes, -1)
     parts = {name: part.unflatten(-1, shape) for (name, shape), part in zip(shapes.items(), numbers, strict=True)}
-    uniform = chance.uniforms(seed, "elite", index, clock, search.elites)
+    uniform = noise.uniforms(seed, "elite", index, clock, search.elites)
     gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-7)))
     steps = clock * search.iterations + torch.arange(search.iterations, device=clock.device)
-    return PlanNoise(**parts, gumbel=gumbel, pairs=chance.pair(seed, "judges", steps, members))
+    return PlanNoise(**parts, gumbel=gumbel, pairs=noise.pair(seed, "judges", steps, members))
 
 
 @dataclass

@@ -6,12 +6,12 @@ L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: numbers in an act
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2 import chance
+from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
 from lockstep.algorithms.tdmpc2.losses import Batch
 from lockstep.algorithms.tdmpc2.model import Sizes, Spaces
-from lockstep.parts.replay import Column
-from lockstep.parts.sequence_replay import SequenceReplay
+from lockstep.rl.replay import Column
+from lockstep.rl.sequence_replay import SequenceReplay
 
 
 def columns(spaces: Spaces) -> dict[str, Column]:
@@ -86,12 +86,12 @@ class Sampler:
     def _fill_noise(self, batch: Batch, update: Tensor) -> None:
         horizon, action = self._memory.length, self._spaces.action
         count = (2 * horizon + 1) * self._samples * action
-        numbers = chance.normals(self._seed, "update", self._lane, update, count)
+        numbers = noise.normals(self._seed, "update", self._lane, update, count)
         target, policy = self._by_sample(numbers, 2 * horizon + 1).split((horizon, horizon + 1))
         batch.target_noise.copy_(target)
         batch.policy_noise.copy_(policy)
-        batch.target_pair.copy_(chance.pair(self._seed, "target-judges", update, self._sizes.values))
-        batch.policy_pair.copy_(chance.pair(self._seed, "policy-judges", update, self._sizes.values))
+        batch.target_pair.copy_(noise.pair(self._seed, "target-judges", update, self._sizes.values))
+        batch.policy_pair.copy_(noise.pair(self._seed, "policy-judges", update, self._sizes.values))
 
     def _fill_dropout(self, batch: Batch, update: Tensor) -> None:
         if batch.values_kept is None or batch.policy_kept is None:
@@ -99,7 +99,7 @@ class Sampler:
         horizon, values, hidden = self._memory.length, self._sizes.values, self._sizes.hidden
         parts = (values * horizon, 2 * (horizon + 1))
         count = sum(parts) * self._samples * hidden
-        factors = chance.kept(self._seed, "dropout", self._lane, update, count, self._dropout)
+        factors = noise.kept(self._seed, "dropout", self._lane, update, count, self._dropout)
         of_values, of_policy = self._by_sample(factors, sum(parts)).split(parts)
         batch.values_kept.copy_(of_values.unflatten(0, (values, horizon)).flatten(1, 2))
         batch.policy_kept.copy_(of_policy.unflatten(0, (2, horizon + 1)).flatten(1, 2))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.core.distributed.replicas import Metrics
+from lockstep.distributed.replicas import Metrics
 
 
 class Totals:

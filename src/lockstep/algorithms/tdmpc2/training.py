@@ -12,12 +12,12 @@ from lockstep.algorithms.tdmpc2.model import TDMPC2Model
 from lockstep.algorithms.tdmpc2.sampler import Sampler
 from lockstep.algorithms.tdmpc2.totals import Totals
 from lockstep.algorithms.tdmpc2.value_scale import follow_spread
-from lockstep.core.distributed.replicas import replicate
-from lockstep.core.distributed.world import World
-from lockstep.core.graphs import Accelerator
-from lockstep.core.precision import Precision
-from lockstep.parts.copies import follow
-from lockstep.parts.descent import Descent
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.optimizer import Descent
+from lockstep.compute.precision import Precision
+from lockstep.distributed.replicas import replicate
+from lockstep.distributed.world import World
+from lockstep.rl.target_networks import follow
 
 _WORLD_EPS, _POLICY_EPS = 1e-8, 1e-5
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.evaluator import AT_ONCE
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.parts.evaluation import evaluate
+from lockstep.compute import random
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
 from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env
 from lockstep.workloads.control.names import tasks_of
 

@@ -13,12 +13,12 @@ from lockstep.algorithms.tdmpc2.library import Library
 from lockstep.algorithms.tdmpc2.model import Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.official import read_official
 from lockstep.algorithms.tdmpc2.sampler import columns
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.storage.tensor_file import Form
-from lockstep.core.storage.weights import load_weights, misfit
-from lockstep.parts.replay import bytes_of_row
-from lockstep.parts.sequence_replay import SequenceReplay
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
+from lockstep.rl.replay import bytes_of_row
+from lockstep.rl.sequence_replay import SequenceReplay
+from lockstep.storage.tensor_file import Form
+from lockstep.storage.weights import load_weights, misfit
 from lockstep.workloads.control.config import ControlConfig
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles

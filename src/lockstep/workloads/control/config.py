@@ -6,9 +6,9 @@ from math import gcd, lcm
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
-from lockstep.core.config.fields import Alias, OffOrCount, Range, Spelling, Steps
-from lockstep.core.config.run_config import DEFAULT_LANES
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, OffOrCount, Range, Spelling, Steps
+from lockstep.config.run_config import DEFAULT_LANES
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 
 

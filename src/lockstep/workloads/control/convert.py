@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.torch_file import Foreign, read_torch_file
+from lockstep.errors import UserError
+from lockstep.storage.torch_file import Foreign, read_torch_file
 from lockstep.workloads.control.env import TaskChoice, stored_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
 from lockstep.workloads.control.names import TaskFacts

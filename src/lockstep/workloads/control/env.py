@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.core import random
-from lockstep.parts.vector_env import Transition
+from lockstep.compute import random
+from lockstep.envs.vector_env import Transition
 from lockstep.workloads.control import hosting, names
-from lockstep.workloads.control.crew import Crew, RemoteHost, crew
 from lockstep.workloads.control.hosting import Host, Sizes
 from lockstep.workloads.control.names import TaskFacts
+from lockstep.workloads.control.worker_pool import Crew, RemoteHost, crew
 
 _SHARED_STATE = 512
 """Numbers kept of a simulation where there are several tasks: more than any of theirs has."""

@@ -19,10 +19,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.disk import write_atomically
-from lockstep.core.storage.tensor_file import read_header
-from lockstep.core.storage.untrusted import open_regular
+from lockstep.errors import UserError
+from lockstep.storage.disk import write_atomically
+from lockstep.storage.tensor_file import read_header
+from lockstep.untrusted import open_regular
 from lockstep.workloads.control.names import TaskFacts
 
 FORMAT = "lockstep-episodes-1"

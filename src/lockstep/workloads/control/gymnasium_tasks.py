@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control.names import GYMNASIUM_GOALS, gymnasium_id
 from lockstep.workloads.control.simulation import Floats, Outcome, Replayed
 

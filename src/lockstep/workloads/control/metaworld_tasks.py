@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control.names import METAWORLD_FACTS, METAWORLD_PREFIX
 from lockstep.workloads.control.simulation import Floats, Outcome, Replayed
 

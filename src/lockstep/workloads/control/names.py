@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import os
 
 import torch
 
-from lockstep.core.errors import RunFailed, UserError
-from lockstep.workloads.control.crew import Crew
+from lockstep.errors import RunFailed, UserError
 from lockstep.workloads.control.env import ControlEnv
 from lockstep.workloads.control.names import TaskFacts
+from lockstep.workloads.control.worker_pool import Crew
 
 VARIABLE = "MUJOCO_GL"
 _OFF = ("", "disabled", "disable", "off", "0", "false", "no")

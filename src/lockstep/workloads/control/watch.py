@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.parts.film import Scene
+from lockstep.reporting.film import Scene
 from lockstep.workloads.control.baselines import BASELINES, Act
 from lockstep.workloads.control.env import ControlEnv, TaskChoice, task_facts
 from lockstep.workloads.control.names import number_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.config import ControlConfig
 

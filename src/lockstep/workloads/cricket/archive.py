@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from lockstep.core.config.values import shown
-from lockstep.core.errors import UserError
-from lockstep.core.storage.untrusted import open_regular, read_regular
+from lockstep.config.values import shown
+from lockstep.errors import UserError
+from lockstep.untrusted import open_regular, read_regular
 
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 16 << 20

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lockstep.algorithms.supervised.learner import SupervisedLearner
 from lockstep.algorithms.supervised.validation import Validator
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import UserError
-from lockstep.core.graphs import Accelerator
-from lockstep.core.precision import Precision
+from lockstep.compute.graphs import Accelerator
+from lockstep.compute.precision import Precision
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.workloads.cricket import metrics, report
 from lockstep.workloads.cricket.baselines import BASELINES
 from lockstep.workloads.cricket.build import dataset_of, frequencies

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.learner import SupervisedLearner
-from lockstep.core.distributed.world import World
-from lockstep.core.random import derive_seed
+from lockstep.compute.random import derive_seed
+from lockstep.distributed.world import World
 from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data import Splits, open_splits
 from lockstep.workloads.cricket.encoders import Scales, Vocabulary

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lockstep.core.storage.disk import replace_directory, temporary_name, write_durably
-from lockstep.core.storage.untrusted import read_regular
+from lockstep.storage.disk import replace_directory, temporary_name, write_durably
+from lockstep.untrusted import read_regular
 from lockstep.workloads.cricket.entities import EntityIndex
 from lockstep.workloads.cricket.knowledge import Knowledge
 from lockstep.workloads.cricket.table import DeliveryTable, Entities, MatchInfo

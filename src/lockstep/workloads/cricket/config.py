@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.supervised.config import SupervisedConfig
-from lockstep.core.config.fields import Alias, Count, Range
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, Count, Range
+from lockstep.errors import UserError
 from lockstep.workloads.cricket.graph import kept_relations
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lockstep.core.distributed.world import World
-from lockstep.core.errors import LockstepError, RunFailed, UserError, error_of
-from lockstep.core.output import tell
+from lockstep.distributed.world import World
+from lockstep.errors import LockstepError, RunFailed, UserError, error_of
+from lockstep.output import tell
 from lockstep.workloads.cricket.archive import Archive, named, open_archive
 from lockstep.workloads.cricket.cache import (
     FORMAT,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.parts.dropout import CounterDropout, chance
+from lockstep.compute.ops.dropout import CounterDropout, chance
 from lockstep.workloads.cricket.columns import (
     BALL_FEATURES,
     CAREER_COLUMNS,

@@ -39,7 +39,7 @@ def _precision(tensor: Tensor) -> str:
 class _GapAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         query, key, value = (part.contiguous() for part in inputs[:3])
         edge, allowed, number, own = inputs[3:]
@@ -55,26 +55,26 @@ class _GapAttention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, edge, *tables)
         out = torch.empty(count, length, heads * depth, dtype=query.dtype, device=query.device)
         grid = count * heads, -(-length // rows)
-        kernels.gap_forward[grid](query, key, value, edge, *tables, out, **ctx.sizes)
+        fused_triton.gap_forward[grid](query, key, value, edge, *tables, out, **ctx.sizes)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         query, key, value, edge, *tables = ctx.saved_tensors
         found = [torch.empty_like(part) for part in (query, key, value)]
         to_edge = torch.empty(len(query), *edge.shape, device=edge.device)
         grid = len(query) * edge.shape[1], len(edge)
         gradient = gradient.to(query.dtype).contiguous()
-        kernels.gap_backward[grid](query, key, value, edge, *tables, gradient, *found, to_edge, **ctx.sizes)
+        fused_triton.gap_backward[grid](query, key, value, edge, *tables, gradient, *found, to_edge, **ctx.sizes)
         return *found, to_edge.sum(0), None, None, None
 
 
 class _NodeAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, spoken: Tensor, heard: Tensor, attention: Tensor, mask: Tensor) -> Tensor:
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         targets, heads, depth = attention.shape
         count, length, _ = spoken.shape
@@ -85,18 +85,18 @@ class _NodeAttention(torch.autograd.Function):
         inputs = spoken.contiguous(), heard.contiguous(), attention, mask.contiguous().view(torch.uint8)
         ctx.save_for_backward(*inputs)
         out = torch.empty_like(inputs[1])
-        kernels.node_forward[(count, targets * heads)](*inputs, out, **ctx.sizes)
+        fused_triton.node_forward[(count, targets * heads)](*inputs, out, **ctx.sizes)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         spoken, heard, attention, mask = ctx.saved_tensors
         targets, heads, _ = attention.shape
         found = torch.empty_like(spoken), torch.empty_like(heard)
         to_attention = torch.empty(len(spoken), *attention.shape, device=spoken.device)
-        kernels.node_backward[(len(spoken), targets * heads)](
+        fused_triton.node_backward[(len(spoken), targets * heads)](
             spoken, heard, attention, mask, gradient.contiguous(), *found, to_attention, **ctx.sizes
         )
         return *found, to_attention.sum(0), None
@@ -105,7 +105,7 @@ class _NodeAttention(torch.autograd.Function):
 class _MatchupAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         spoken, heard, attention, order, rank, most = inputs
         (heads, depth), (count, length, _) = attention.shape, spoken.shape
@@ -115,20 +115,20 @@ class _MatchupAttention(torch.autograd.Function):
         ctx.grid = count * heads, -(-length // ctx.sizes["ROWS"])
         given = spoken.contiguous(), heard.contiguous(), attention, order.contiguous(), rank.contiguous()
         out, level = torch.empty_like(given[0]), torch.empty(count, length, heads, device=spoken.device)
-        kernels.matchup_forward[ctx.grid](*given, out, level, **ctx.sizes)
+        fused_triton.matchup_forward[ctx.grid](*given, out, level, **ctx.sizes)
         ctx.save_for_backward(*given, out, level)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        from lockstep.workloads.cricket import kernels
+        from lockstep.workloads.cricket import fused_triton
 
         spoken, heard, attention, *rest = ctx.saved_tensors
         found = torch.empty_like(spoken), torch.empty_like(heard)
         heads, depth = attention.shape
         programs, tiles = ctx.grid
         to_attention = torch.empty(programs // heads, heads, tiles, depth, device=spoken.device)
-        kernels.matchup_backward[ctx.grid](
+        fused_triton.matchup_backward[ctx.grid](
             spoken, heard, attention, *rest, gradient.contiguous(), *found, to_attention, **ctx.sizes
         )
         return *found, to_attention.sum((0, 2)), None, None, None

@@ -7,8 +7,8 @@ vector becomes the prediction. The words of a relation are (source, relation, ta
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "global": ("venue", "batting_team", "bowling_team"),

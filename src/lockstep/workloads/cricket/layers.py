@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lockstep.parts.dropout import CounterDropout
+from lockstep.compute.ops.dropout import CounterDropout
 from lockstep.workloads.cricket import graph
 from lockstep.workloads.cricket.edges import Edges
 from lockstep.workloads.cricket.graph import BALL_RELATIONS, CONTEXT, GROUPS, INFORMING_BALLS, PLAYER_RELATIONS

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.core.kernels import kernels_fit
-from lockstep.parts.products import product
+from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.ops.products import product
 from lockstep.workloads.cricket import fused
 from lockstep.workloads.cricket.graph import MATCHUP_BALLS
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 
 _HEADLINE = (
     ("log_loss", "log loss", ".4f"),

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.config.values import shown
-from lockstep.core.errors import UserError
-from lockstep.core.storage.untrusted import parse_json, read_regular
+from lockstep.config.values import shown
+from lockstep.errors import UserError
+from lockstep.untrusted import parse_json, read_regular
 from lockstep.workloads.cricket.archive import Archive, named, open_archive
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"

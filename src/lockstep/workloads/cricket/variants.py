@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.parts.dropout import CounterDropout
+from lockstep.compute.ops.dropout import CounterDropout
 from lockstep.workloads.cricket.columns import STATE_COLUMNS
 from lockstep.workloads.cricket.graph import CONTEXT
 from lockstep.workloads.cricket.samples import Samples

@@ -10,8 +10,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from lockstep.core.distributed.world import World
-from lockstep.parts.film import Scene
+from lockstep.distributed.world import World
+from lockstep.reporting.film import Scene
 from lockstep.workloads.cricket.assess import matches_of
 from lockstep.workloads.cricket.baselines import BASELINES
 from lockstep.workloads.cricket.columns import OUTCOME_RUNS, OUTCOMES

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.cricket.config import CricketConfig
 
 

@@ -6,9 +6,9 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from lockstep.algorithms.ppo.config import batch_sizes
-from lockstep.core.config.run_config import automatic_lanes
-from lockstep.core.errors import UserError
-from lockstep.core.machine import Machine
+from lockstep.compute.machine import Machine
+from lockstep.config.run_config import automatic_lanes
+from lockstep.errors import UserError
 from lockstep.workloads.snake.workload import SnakeConfig
 
 

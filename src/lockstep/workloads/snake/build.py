@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from lockstep.algorithms.ppo.learner import PPOLearner
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.parts.evaluation import evaluate
-from lockstep.parts.networks import ActorCritic
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
+from lockstep.rl.networks import ActorCritic
 from lockstep.workloads.snake import expert, model
 from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.rules import SnakeRules

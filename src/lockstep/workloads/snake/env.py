@@ -7,8 +7,8 @@ A step is a few operations over (E,) and three writes into the boards, whatever 
 import torch
 from torch import Tensor
 
-from lockstep.core.errors import UserError
-from lockstep.parts.vector_env import Transition
+from lockstep.envs.vector_env import Transition
+from lockstep.errors import UserError
 from lockstep.workloads.snake.food import WordsAhead, food_word, free_cell
 from lockstep.workloads.snake.rules import SnakeRules
 

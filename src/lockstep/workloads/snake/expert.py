@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lockstep.core import random
+from lockstep.compute import random
 from lockstep.workloads.snake.env import DOWN, LEFT, RIGHT, UP, SnakeEnv
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.parts.networks import ActorCritic
+from lockstep.rl.networks import ActorCritic
 from lockstep.workloads.snake.build import build_network, rules_of
 from lockstep.workloads.snake.gym import SnakeGymEnv
 from lockstep.workloads.snake.sb3 import SnakeFeatures, make_ppo

@@ -7,7 +7,7 @@ draw the foods it was already given at the same clock. Four clocks in a row shar
 import torch
 from torch import Tensor
 
-from lockstep.core import random
+from lockstep.compute import random
 
 _PURPOSE = "snake-food"
 _BLOCKS_AHEAD = 8

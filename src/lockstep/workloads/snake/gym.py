@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snake import render
 from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.rules import SnakeRules

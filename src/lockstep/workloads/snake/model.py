@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lockstep.core.random import derive_seed
-from lockstep.parts.convolution import Conv3x3
-from lockstep.parts.networks import ActorCritic, initialise
+from lockstep.compute.ops.convolution import Conv3x3
+from lockstep.compute.random import derive_seed
+from lockstep.rl.networks import ActorCritic, initialise
 
 FEATURES = 256
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 
 TimeLimit = Literal["death", "truncation"]
 

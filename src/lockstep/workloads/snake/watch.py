@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.parts.film import Scene
+from lockstep.reporting.film import Scene
 from lockstep.workloads.snake import render
 from lockstep.workloads.snake.build import BASELINES, rules_of
 from lockstep.workloads.snake.env import SnakeEnv

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import PPOConfig
-from lockstep.core.config.fields import OffOrCount, Range, Steps
-from lockstep.core.errors import UserError
+from lockstep.config.fields import OffOrCount, Range, Steps
+from lockstep.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ def fit(config: SnakeConfig, explicit: Collection[str]) -> tuple[SnakeConfig, li
     """Choose sizes by the device where auto_scale or max_utilization ask for it."""
     if not (config.auto_scale or config.max_utilization):
         return config, []
-    from lockstep.core.machine import this_machine
+    from lockstep.compute.machine import this_machine
     from lockstep.workloads.snake.autoscale import autoscale
 
     fitted, changes = autoscale(config, this_machine(), explicit)

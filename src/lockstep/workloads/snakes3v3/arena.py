@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules

@@ -7,7 +7,7 @@ E: boards, P: players, B: beans, C: cells, S: bytes of a board. A cell is its fl
 import torch
 from torch import Tensor
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import torus
 from lockstep.workloads.snakes3v3.bits import RowBits
 from lockstep.workloads.snakes3v3.rules import GameRules, snake_bit

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.ddpg.learner import DDPGLearner
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.parts.copies import PastSelves
-from lockstep.parts.evaluation import evaluate
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
+from lockstep.rl.target_networks import PastSelves
 from lockstep.workloads.snakes3v3.arena import ArenaResult, play_games
 from lockstep.workloads.snakes3v3.competition import export_submission
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig

@@ -8,7 +8,7 @@ of its own, known by the episode's number.
 import torch
 from torch import Tensor
 
-from lockstep.core import random
+from lockstep.compute import random
 
 STEP, START = "snakes3v3-step", "snakes3v3-start"
 _MASK = 0xFFFFFFFF

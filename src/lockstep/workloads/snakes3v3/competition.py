@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import submission
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.position import position

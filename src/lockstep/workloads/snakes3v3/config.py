@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.algorithms.ddpg.config import DDPGConfig
-from lockstep.core.config.fields import Count, OffOrCount, Range
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Count, OffOrCount, Range
+from lockstep.errors import UserError
 
 ACTIONS = 4
 Scripted = Literal["random", "level1", "level2", "level3", "level4", "greedy", "evasive"]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lockstep.parts.vector_env import Transition
+from lockstep.envs.vector_env import Transition
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.observations import SIZES, Kind, observe
 from lockstep.workloads.snakes3v3.opposition import Opposition

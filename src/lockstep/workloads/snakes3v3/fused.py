@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from lockstep.core import random
-from lockstep.workloads.snakes3v3 import kernels, torus
+from lockstep.compute import random
+from lockstep.workloads.snakes3v3 import fused_triton, torus
 from lockstep.workloads.snakes3v3.boards import Boards
 from lockstep.workloads.snakes3v3.chance import START, STEP
 
@@ -41,7 +41,7 @@ class FusedStep:
         reward = torch.empty(count, players, device=boards.device)
         died = torch.empty(count, players, dtype=torch.bool, device=boards.device)
         ended = torch.empty(count, dtype=torch.bool, device=boards.device)
-        kernels.step_kernel[(count,)](
+        fused_triton.step_kernel[(count,)](
             *self._state(),
             boards.clock,
             boards.index,
@@ -61,7 +61,7 @@ class FusedStep:
     def restart(self, mask: Tensor) -> None:
         """Start the episodes of the boards in the mask (E,) anew."""
         boards = self._boards
-        kernels.restart_kernel[(boards.count,)](
+        fused_triton.restart_kernel[(boards.count,)](
             *self._state(),
             boards.episode,
             boards.index,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lockstep.core.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_fit
 from lockstep.workloads.snakes3v3 import beans, start
 from lockstep.workloads.snakes3v3.boards import Boards
 from lockstep.workloads.snakes3v3.chance import start_words

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from lockstep.core.errors import UserError
-from lockstep.core.storage.untrusted import parse_json, read_regular
+from lockstep.errors import UserError
+from lockstep.untrusted import parse_json, read_regular
 from lockstep.workloads.snakes3v3.competition import DIRECTIONS, CompetitionGame, encode
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import Policy

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
-from lockstep.core.errors import UserError
-from lockstep.core.storage.tensor_file import Form
-from lockstep.core.storage.weights import load_weights, misfit
+from lockstep.errors import UserError
+from lockstep.storage.tensor_file import Form
+from lockstep.storage.weights import load_weights, misfit
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
 from lockstep.workloads.snakes3v3.observations import SIZES
 

@@ -10,9 +10,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lockstep.core import random
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.compute import random
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import torus
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.perspective import selection

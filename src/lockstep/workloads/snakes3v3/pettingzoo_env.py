@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import render
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.observations import SIZES, Kind, observe

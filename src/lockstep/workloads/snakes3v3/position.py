@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules, snake_bit
 

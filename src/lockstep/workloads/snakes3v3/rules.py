@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lockstep.core.errors import UserError
+from lockstep.errors import UserError
 
 UP, DOWN, LEFT, RIGHT = range(4)
 """Actions and directions; `^ 1` turns round."""

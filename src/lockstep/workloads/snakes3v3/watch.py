@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.parts.film import Scene
+from lockstep.reporting.film import Scene
 from lockstep.workloads.snakes3v3 import render
 from lockstep.workloads.snakes3v3.build import TEAM, rules_of
 from lockstep.workloads.snakes3v3.config import SnakesConfig

@@ -14,10 +14,10 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from lockstep.core.config.values import shown
-from lockstep.core.config.yaml_text import shown_path
-from lockstep.core.errors import UserError
-from lockstep.core.storage.untrusted import open_regular
+from lockstep.config.values import shown
+from lockstep.config.yaml_text import shown_path
+from lockstep.errors import UserError
+from lockstep.untrusted import open_regular
 
 PRICES = ("open", "high", "low", "close")
 COLUMNS = ("date", "symbol", *PRICES, "volume")

@@ -13,10 +13,10 @@ from statistics import fmean, stdev
 import torch
 from torch import Tensor
 
-from lockstep.core import random
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.parts.evaluation import evaluate
+from lockstep.compute import random
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
 from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, Split

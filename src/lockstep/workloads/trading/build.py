@@ -4,8 +4,8 @@ from torch import Tensor
 
 from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.algorithms.ppo.losses import Forecast
-from lockstep.core.distributed.world import World
-from lockstep.parts.rollout import Episodes
+from lockstep.distributed.world import World
+from lockstep.rl.rollout import Episodes
 from lockstep.workloads.trading import model
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.config import TradingConfig

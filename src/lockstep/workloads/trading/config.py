@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.config import RecurrentPPOConfig
-from lockstep.core.config.fields import Alias, OffOrCount, Range
-from lockstep.core.config.run_config import absolute
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Alias, OffOrCount, Range
+from lockstep.config.run_config import absolute
+from lockstep.errors import UserError
 from lockstep.workloads.trading.market_config import MarketConfig
 
 

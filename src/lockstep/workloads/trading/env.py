@@ -7,9 +7,9 @@ what is seen float32. An episode ends after `episode_length` days, positions cou
 import torch
 from torch import Tensor
 
-from lockstep.core import random
-from lockstep.core.errors import UserError
-from lockstep.parts.vector_env import Transition
+from lockstep.compute import random
+from lockstep.envs.vector_env import Transition
+from lockstep.errors import UserError
 from lockstep.workloads.trading.account import Account
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.chain import Chain

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, load_history

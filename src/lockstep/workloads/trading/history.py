@@ -11,10 +11,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.core.config.fields import nearest
-from lockstep.core.config.values import shown
-from lockstep.core.config.yaml_text import shown_path
-from lockstep.core.errors import UserError
+from lockstep.config.fields import nearest
+from lockstep.config.values import shown
+from lockstep.config.yaml_text import shown_path
+from lockstep.errors import UserError
 from lockstep.workloads.trading.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
 from lockstep.workloads.trading.market_config import MarketConfig
 

@@ -7,7 +7,7 @@ changes, such that the price starts at 100. An account on real days starts anew 
 import torch
 from torch import Tensor
 
-from lockstep.core import random
+from lockstep.compute import random
 from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.indicators import BARS, CLOSE, VOLUME, Indicators
 from lockstep.workloads.trading.market_config import MarketConfig

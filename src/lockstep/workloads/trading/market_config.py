@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
 
-from lockstep.core.config.fields import Fraction, Pattern, Range
-from lockstep.core.config.run_config import RunConfig
-from lockstep.core.errors import UserError
+from lockstep.config.fields import Fraction, Pattern, Range
+from lockstep.config.run_config import RunConfig
+from lockstep.errors import UserError
 
 EXPIRIES = (7, 14, 21, 30, 45)
 """Days to expiry that the chain quotes."""

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from lockstep.core.random import derive_seed
-from lockstep.parts.attention import Sight, WindowedAttention, slide
-from lockstep.parts.mind import Memory
-from lockstep.parts.recurrent import LSTM
-from lockstep.parts.recurrent_policy import LSTMPolicy, head, start_recurrent
+from lockstep.compute.ops.attention import Sight, WindowedAttention, slide
+from lockstep.compute.ops.lstm import LSTM
+from lockstep.compute.random import derive_seed
+from lockstep.rl.recurrent_policy import LSTMPolicy, head, start_recurrent
+from lockstep.rl.stateful_policy import Memory
 from lockstep.workloads.trading.config import TradingConfig
 
 FORECASTS = ("price", "volatility", "volume")

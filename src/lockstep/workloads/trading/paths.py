@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lockstep.core import random
+from lockstep.compute import random
 from lockstep.workloads.trading.market_config import MarketConfig
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
 

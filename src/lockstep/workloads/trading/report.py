@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lockstep.algorithms.ppo.learner import PPOLearner
-from lockstep.core.distributed.world import World
-from lockstep.core.learner import Evaluation
-from lockstep.parts.evaluation import Act, evaluate
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import Act, evaluate
 from lockstep.workloads.trading.baselines import TAG, TRADERS, Interval, hold
 from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, RATIOS, TRAINED, Report, Row, Section, Span
 from lockstep.workloads.trading.config import TradingConfig

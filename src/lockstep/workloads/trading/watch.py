@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lockstep.parts.film import Scene
-from lockstep.parts.vector_env import Transition
+from lockstep.envs.vector_env import Transition
+from lockstep.reporting.film import Scene
 from lockstep.workloads.trading import chart
 from lockstep.workloads.trading.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.baselines import TRADERS

@@ -1,0 +1,80 @@
+"""How a pass over samples is cut into batches and lanes. K: groups, M: batches, L: lanes, W: places of a lane.
+
+Every sample is in exactly one batch, and every batch has its share of every group, so all batches are alike and none is
+ragged: batch m of a group with n samples holds the m-th of M nearly equal parts of their order. A batch's places are
+the same for any number of ranks; those beyond its last sample are padding, which weighs nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lockstep.compute import random
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which samples stand where in the batches of a pass, for some lanes and one group."""
+
+    index: Tensor
+    """(M, L x W) int64: sample numbers within the group."""
+    weight: Tensor
+    """(M, L x W) float32: 1 for a sample, 0 for padding."""
+    noise: Tensor
+    """(M, L x W) int64: a random 32-bit word for each sample and pass."""
+
+
+class Pass:
+    """The sizes of a pass: they depend on the samples, the batch and the lanes, on nothing else."""
+
+    def __init__(self, sizes: tuple[int, ...], batch_size: int, lanes: int) -> None:
+        self.sizes, self.lanes = sizes, lanes
+        self.samples = sum(sizes)
+        self.batches = -(-self.samples // batch_size)
+        self.groups = [group for group, size in enumerate(sizes) if size]
+        """Those that have samples."""
+
+    def width(self, group: int) -> int:
+        """W: places that a lane has for a group in every batch."""
+        return -(-self.sizes[group] // (self.batches * self.lanes))
+
+    def counts(self) -> list[int]:
+        """Samples of each batch, over all groups and lanes."""
+        return [sum(stop - start for start, stop in self._cuts(number)) for number in range(self.batches)]
+
+    def _cuts(self, number: int) -> list[tuple[int, int]]:
+        return [(size * number // self.batches, size * (number + 1) // self.batches) for size in self.sizes]
+
+    def places(self, group: int, lanes: range, order: Tensor, noise: Tensor) -> Places:
+        """Where the samples of a group stand; `order` holds their numbers, `noise` a word for each number."""
+        size, device = self.sizes[group], order.device
+        batch = torch.arange(self.batches, device=device)
+        start, stop = size * batch // self.batches, size * (batch + 1) // self.batches
+        lane = torch.arange(lanes.start, lanes.stop, device=device)
+        # Dealt to the lanes one by one, so that no lane has all of the padding.
+        place = torch.arange(self.width(group), device=device) * self.lanes + lane[:, None]
+        position = start[:, None] + place.flatten()
+        index = order[position.clamp(max=size - 1)]
+        return Places(index, (position < stop[:, None]).float(), noise[index])
+
+
+def shuffled(plan: Pass, seed: int, epoch: int, lanes: range, device: torch.device) -> list[Places]:
+    """The places of a training pass for each group that has samples: the order comes from (seed, epoch) alone."""
+    found = []
+    for group in plan.groups:
+        number = torch.tensor([group], device=device)
+        order = random.permutations(seed, "order of samples", number, epoch, plan.sizes[group])[0]
+        everyone = torch.arange(plan.sizes[group], device=device)
+        noise = random.words(seed, "noise of samples", everyone, epoch, group)[0]
+        found.append(plan.places(group, lanes, order, noise))
+    return found
+
+
+def in_order(plan: Pass, lanes: range, device: torch.device) -> list[Places]:
+    """The places of a pass that only measures: samples as they come."""
+    found = []
+    for group in plan.groups:
+        everyone = torch.arange(plan.sizes[group], device=device)
+        found.append(plan.places(group, lanes, everyone, torch.zeros_like(everyone)))
+    return found

@@ -1,0 +1,103 @@
+"""Who acts: plans, or the policy prior alone. E: environments, H: horizon, A: numbers in an action."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.algorithms.tdmpc2 import noise
+from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planner import Planner, draw_noise
+from lockstep.compute.host_transfer import Answer, Staging
+from lockstep.compute.precision import Precision
+
+Change = Callable[[Any], Any]
+"""Records a function, or leaves it as it is."""
+
+
+class Pilot:
+    """Acts on what the host sees: `see`, then `decide`, then `action`, which alone waits for the device."""
+
+    def __init__(
+        self,
+        model: TDMPC2Model,
+        planner: Planner | None,
+        index: Tensor,
+        task: Tensor | None,
+        seed: int,
+        precision: Precision,
+        *,
+        explores: bool,
+        recorded: Change = lambda f: f,
+    ) -> None:
+        """`planner`: None = the policy prior alone. `index` (E,): the environments' numbers over the whole run.
+
+        `explores`: with noise, as in training; without it, the best that is known.
+        """
+        self._model, self._planner, self._precision = model, planner, precision
+        self._index, self._task, self._seed = index, task, seed
+        self._explores = explores
+        device, count, spaces = index.device, len(index), model.spaces
+        horizon = planner.search.horizon if planner is not None else 1
+        self._seen = Staging(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
+        self._mean = torch.zeros((count, horizon, spaces.action), device=device)
+        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        self._action = torch.zeros((count, spaces.action), device=device)
+        self._answer = Answer((count, spaces.action), device)
+        self._choose = recorded(self._chosen)
+
+    def board(self, index: Tensor, task: Tensor | None) -> None:
+        """Change over to other environments (E,), which are at the beginning of their episodes."""
+        self._index.copy_(index)
+        if self._task is not None and task is not None:
+            self._task.copy_(task)
+
+    def see(self, observation: Tensor, ended: Tensor | None = None) -> None:
+        """Take in host observations; where an episode has ended (E,), the last plan is forgotten."""
+        going_on = torch.ones(len(self._index)) if ended is None else ~ended
+        self._seen.send(observation=observation, going_on=going_on)
+
+    def decide(self, clock: int) -> None:
+        """Begin to choose actions for the step of this number; what is drawn for it depends on the number alone."""
+        self._clock.fill_(clock)
+        self._choose()
+        self._answer.ask(self._action)
+
+    def action(self) -> Tensor:
+        """What was decided, (E, A) on the host."""
+        return self._answer.wait()
+
+    @torch.no_grad()
+    def _chosen(self) -> None:
+        observation = self._seen.views["observation"]
+        noise = self._drawn()
+        with self._precision.autocast():
+            if self._planner is None:
+                action = self._prior(observation, noise)
+            else:
+                before = self._mean * self._seen.views["going_on"]
+                action, mean = self._planner.plan(observation, before, noise, self._task, self._explores)
+                self._mean.copy_(mean)
+        self._action.copy_(action)
+
+    def _drawn(self) -> Any:
+        action = self._model.spaces.action
+        if self._planner is None:
+            return noise.normals(self._seed, "act", self._index, self._clock, action) * self._explores
+        search, members = self._planner.search, self._model.sizes.values
+        return draw_noise(self._seed, self._index, self._clock, search, action, members)
+
+    def _prior(self, observation: Tensor, noise: Tensor) -> Tensor:
+        world, mask = self._model.world, self._model.mask_of(self._task)
+        task = world.embed(self._task)
+        return self._model.policy.act(world.encode(observation, task), task, mask, noise)
+
+    def state(self) -> Tensor:
+        """(E, H, A) what the next plans begin with."""
+        return self._mean * self._seen.views["going_on"]
+
+    def load(self, observation: Tensor, mean: Tensor) -> None:
+        """Go on from a state of `state` and what is seen now; plans of another length are made anew."""
+        self._mean.copy_(mean if mean.shape == self._mean.shape else torch.zeros_like(self._mean))
+        self.see(observation)

@@ -1,0 +1,79 @@
+"""Random numbers in bulk: as core.random has them, by counter, but every word of a draw is used.
+
+On a GPU the normal numbers and the dropout of an update, and the normal numbers of a plan, are one kernel each.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.compute import random
+from lockstep.compute.kernels import kernels_fit
+
+_BLOCK = 256
+
+
+def normals(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int) -> Tensor:
+    """Standard normal numbers, `count` for each element of index: (..., count) float32."""
+    if _kernel_fits(index, step):
+        from lockstep.algorithms.tdmpc2.noise_triton import draw_normals
+
+        return _by_kernel(draw_normals, 4, seed, purpose, index, step, count)
+    words = _words(seed, purpose, index, step, -(-count // 4))
+    first, second = words.unflatten(-1, (-1, 2)).unbind(-1)
+    radius = torch.sqrt(-2.0 * torch.log1p(-random.to_unit(first)))
+    angle = 2.0 * torch.pi * random.to_unit(second)
+    return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), -1).flatten(-2)[..., :count]
+
+
+def uniforms(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int) -> Tensor:
+    """Numbers in [0, 1), `count` for each element of index: (..., count) float32."""
+    return random.to_unit(_words(seed, purpose, index, step, -(-count // 4)))[..., :count]
+
+
+def kept(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, dropout: float) -> Tensor:
+    """Factors of dropout, `count` for each element of index: zero with that chance (to 1 in 65,536), else 1/(1-it)."""
+    least, factor = round(dropout * 65536), 1.0 / (1.0 - dropout)
+    if _kernel_fits(index, step):
+        from lockstep.algorithms.tdmpc2.noise_triton import draw_kept
+
+        return _by_kernel(draw_kept, 8, seed, purpose, index, step, count, least, factor)
+    words = _words(seed, purpose, index, step, -(-count // 8))
+    # A chance needs no more than 16 bits: each word serves for two.
+    halves = torch.stack((words >> 16, words & 0xFFFF), -1).flatten(-2)[..., :count]
+    return (halves >= least).to(torch.float32) * factor
+
+
+def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
+    """Two different numbers below `members` (or one twice where there is one), for each element of step: (..., 2).
+
+    The same for the whole world: whoever computes a part of a batch asks the same two.
+    """
+    index = torch.zeros((), dtype=torch.int64, device=step.device)
+    first, second, _, _ = random.words(seed, purpose, index, step)
+    one = (first * members) >> 32
+    other = (second * max(members - 1, 1)) >> 32
+    return torch.stack((one, (other + (other >= one)) % members), -1)
+
+
+def _words(seed: int, purpose: str, index: Tensor, step: Tensor | int, blocks: int) -> Tensor:
+    """(..., 4 x blocks) random words."""
+    block = torch.arange(blocks, device=index.device)
+    when = step.unsqueeze(-1) if isinstance(step, Tensor) and step.ndim else step
+    return torch.stack(random.words(seed, purpose, index.unsqueeze(-1), when, block), -1).flatten(-2)
+
+
+def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
+    together = isinstance(step, Tensor) and step.ndim == 0 and step.device == index.device
+    return kernels_fit(index.device) and together and index.ndim == 1 and index.is_contiguous()
+
+
+def _by_kernel(
+    kernel: Any, each: int, seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, *numbers: float
+) -> Tensor:
+    """(len(index), count) numbers by one kernel; four words give `each` of them."""
+    out = torch.empty(len(index), count, device=index.device)
+    grid = -(-count // (each * _BLOCK)), len(index)
+    kernel[grid](index, step, out, count, random.label_of(purpose), *random.key_of(seed), *numbers, BLOCK=_BLOCK)
+    return out

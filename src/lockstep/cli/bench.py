@@ -1,0 +1,342 @@
+"""`lockstep bench`: how fast each number of ranks is, where its time goes, and how other programs do beside it."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import psutil
+
+from lockstep.cli import argv as command
+from lockstep.cli import bench_prediction, bench_report, prediction
+from lockstep.cli.bench_prediction import Machine, Rehearsal
+from lockstep.cli.bench_report import Bench, Like, Peer, Row, told
+from lockstep.cli.prediction import Prediction
+from lockstep.compute.machine import this_machine
+from lockstep.config.fields import Count, OffOrCount, Pattern, Range, nearest
+from lockstep.config.run_config import RunConfig
+from lockstep.config.sources import resolve, to_yaml
+from lockstep.errors import UserError
+from lockstep.workloads import registry
+from lockstep.workloads.registry import Workload
+
+if TYPE_CHECKING:
+    from lockstep.distributed.pool import RankPool
+
+USAGE = (
+    "lockstep bench [WORKLOAD] [--ranks 1,2] [--against NAME] [--preset NAME] [--updates N] [--seconds S] [--json]\n"
+    "       [--predict N [--bandwidth GB/s] [--latency MICROSECONDS]] [--FIELD VALUE]...\n\n"
+    "Without a WORKLOAD all of them are measured. On a CPU each rank has one thread unless --threads says otherwise.\n"
+    "All that is compared takes turns, round after round, so that what else the machine does falls on all alike.\n"
+    "--predict N says how fast up to N ranks would be, each on a device like this one: one rank does what a rank of N\n"
+    "would do, and what it would exchange is counted and goes over the link that is measured here or given."
+)
+_TIMEOUT = 3600.0
+# A GPU records its kernels during the first updates; a CPU only gets its memory.
+_WARM_UPS = {"cuda": 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What is measured."""
+
+    ranks: Annotated[str, Pattern(r"\d{1,3}(,\d{1,3})*", "numbers of ranks, such as 1,2,4")] = "1,2"
+    """Numbers of ranks; one rank, which the others are compared with, is always among them."""
+    against: str = ""
+    """Another program to train the same with on as many cores, such as sb3; none = no comparison."""
+    preset: str = ""
+    """Named configuration to train; none = that named like --against, small or debug, the first that there is."""
+    rounds: Count = 3
+    """How often everything is measured; medians are reported."""
+    updates: OffOrCount = 0
+    """Updates of each measurement; 0 = as many as fit into --seconds, at least one."""
+    seconds: Annotated[float, Range(above=0)] = 8.0
+    """Seconds of each measurement."""
+    predict: OffOrCount = 0
+    """Also predict worlds of up to so many ranks; 0 = none."""
+    bandwidth: Annotated[float, Range(at_least=0)] = 0.0
+    """For --predict: GB/s that each rank can send while all exchange gradients; 0 = as measured here."""
+    latency: Annotated[float, Range(at_least=0)] = 0.0
+    """For --predict: microseconds of the smallest exchange between two ranks; 0 = as measured here."""
+    json: bool = False
+    """Print everything as one JSON object instead of tables."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What will be measured of one workload."""
+
+    workload: Workload
+    preset: str
+    config: RunConfig
+    sizes: list[int]
+    against: str
+    predicted: list[int] = field(default_factory=list)
+    """Larger worlds to predict."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of each rank."""
+        return self.config.threads or 1
+
+    def text(self, ranks: int, device: str, **changes: Any) -> str:
+        """The configuration for some number of ranks, as it travels to them."""
+        settings = {"threads": self.threads, "device": device, **changes}
+        return to_yaml(replace(self.config.for_world(ranks), **settings))
+
+    @property
+    def likeness(self) -> dict[str, Any]:
+        """What makes our network that of the other program, where it is another one."""
+        wanted = getattr(self.workload.module, "LIKE_PEERS", {}).get(self.against, {})
+        return {name: value for name, value in wanted.items() if getattr(self.config, name) != value}
+
+
+@dataclass
+class _Contender:
+    """Who is measured: some of our ranks, or another program."""
+
+    name: str
+    pool: "RankPool"
+    ranks: int
+    function: str
+    arguments: tuple[Any, ...]
+    updates: int = 1
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    """What rank 0 said of each round, with the seconds of the slowest rank."""
+
+    @property
+    def speeds(self) -> list[float]:
+        """Steps a second over all ranks, round by round."""
+        return [turn["steps"] / turn["seconds"] for turn in self.turns]
+
+    def train(self, updates: int) -> dict[str, Any]:
+        """Train for some updates; returns what rank 0 says, with the seconds of the slowest rank."""
+        done = _on_ranks(self.pool, self.ranks, self.function, *self.arguments, updates)
+        return {**done[0], "seconds": max(rank["seconds"] for rank in done)}
+
+    def warm_up(self, times: int, options: BenchOptions) -> None:
+        """Train without counting, and choose the length of a measurement by how long that takes."""
+        for _ in range(times):
+            seconds = self.train(1)["seconds"]
+        self.updates = options.updates or max(1, round(options.seconds / seconds))
+
+    def take_turn(self) -> None:
+        """Measure once."""
+        self.turns.append(self.train(self.updates))
+        _say(f"{self.name}: {self.speeds[-1]:,.0f} steps/s")
+
+
+def bench(words: list[str]) -> int:
+    """The verb `bench`."""
+    command.offer_help(words, _help)
+    named = words[:1] if words and not words[0].startswith("-") and "=" not in words[0] else []
+    options, fields = command.take(words[len(named) :], BenchOptions())
+    plans = [_plan(registry.load(name), options, fields, strict=bool(named)) for name in named or registry.names()]
+    found = []
+    for plan in plans:
+        found.append(_measure(plan, options))
+        if not options.json:
+            bench_report.show(found[-1])
+    if options.json:
+        print(json.dumps({"workloads": [bench_report.as_json(one) for one in found]}, indent=1))
+    return 0
+
+
+def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: bool) -> _Plan:
+    """Read what the user wants of one workload; all that can be wrong with it is found here."""
+    peers, wanted = list(getattr(workload.module, "PEERS", ())), options.against
+    if wanted and wanted not in peers and strict:
+        near = nearest(wanted, peers)
+        hint = f"the nearest is {near}; " if near else ""
+        raise UserError(
+            f"--against '{wanted}': unknown for {workload.name}; {hint}allowed: {', '.join(peers) or 'none'}"
+        )
+    against = wanted if wanted in peers else ""
+    preset = options.preset or next(name for name in (against, "small", "debug") if name in workload.presets)
+    resolved = resolve(workload.preset(preset), overrides=fields)
+    config = workload.fit(resolved.config, resolved.explicit)[0]
+    sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
+    if sizes[0] < 1:
+        raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")
+    config.for_world(sizes[-1])
+    return _Plan(workload, preset, config, sizes, against, _predicted(options, sizes))
+
+
+def _predicted(options: BenchOptions, sizes: list[int]) -> list[int]:
+    """The worlds to predict, or what is wrong with asking for them."""
+    wanted = options.predict
+    if not wanted:
+        given = next((name for name in ("bandwidth", "latency") if getattr(options, name)), None)
+        if given:
+            raise UserError(f"--{given} {getattr(options, given):g}: only a prediction uses it; add --predict N")
+        return []
+    if wanted <= sizes[-1]:
+        raise UserError(
+            f"--predict {wanted}: {sizes[-1]} ranks are measured; predict more than those, or leave --predict out"
+        )
+    if sizes[-1] == 1 and not (options.bandwidth and options.latency):
+        raise UserError(
+            f"--predict {wanted}: one rank alone measures no exchange; measure two (--ranks 1,2), or give --bandwidth "
+            "and --latency"
+        )
+    return prediction.sizes_up_to(wanted, sizes[-1])
+
+
+def _measure(plan: _Plan, options: BenchOptions) -> Bench:
+    from lockstep.distributed.pool import RankPool
+    from lockstep.distributed.world import choose_device, describe_device
+
+    device = choose_device(plan.config.device, 0)
+    kind, name = device.type, plan.workload.name
+    # Another program gets as many threads as our ranks have together; to a GPU they do not matter.
+    counts = sorted({plan.threads * (size if kind == "cpu" else 1) for size in plan.sizes if plan.against})
+    _say(f"{name}, preset {plan.preset}: {options.rounds} round(s) ...")
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(RankPool(plan.sizes[-1], kind, plan.threads))
+        # Processes of its own: what we set in ours is not what its users have.
+        pools = {count: stack.enter_context(RankPool(1, kind, count)) for count in counts}
+        ours = {
+            size: _Contender(f"{size} rank(s)", pool, size, "time_updates", (name, plan.text(size, kind)))
+            for size in plan.sizes
+        }
+        alike = {
+            size: _Contender(
+                f"{size} rank(s), {told(plan.likeness)}",
+                pool,
+                size,
+                "time_updates",
+                (name, plan.text(size, kind, **plan.likeness)),
+            )
+            for size in (plan.sizes if plan.likeness else [])
+        }
+        arguments = (name, plan.text(1, kind), plan.against)
+        theirs = {
+            count: _Contender(f"{plan.against}, {count} thread(s)", pools[count], 1, "time_peer", arguments)
+            for count in counts
+        }
+        rehearsed = _rehearsals(plan, stack, kind) if plan.predicted else {}
+        used_by_others = _watch_others()
+        ours_and_like = [*ours.values(), *alike.values(), *rehearsed.values()]
+        _compete(plan, [*theirs.values()], ours_and_like, options, _WARM_UPS.get(kind, 1))
+        rows = _look_inside(plan, pool, kind, [*ours.values()])
+        others = used_by_others()
+        outlook = _look_ahead(plan, options, pool, kind, ours, rehearsed) if plan.predicted else None
+    peers = [Peer(plan.against, count, contender.speeds) for count, contender in theirs.items()]
+    cores = this_machine().logical_cores
+    likes = [Like(size, plan.likeness, contender.speeds) for size, contender in alike.items()]
+    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers, likes, outlook)
+
+
+def _compete(
+    plan: _Plan, theirs: list[_Contender], ours: list[_Contender], options: BenchOptions, warm_ups: int
+) -> None:
+    """Let all take turns, forth and back, so that none is always the one after another."""
+    from lockstep.distributed.pool import RankError
+
+    try:
+        for contender in theirs:
+            contender.warm_up(1, options)
+    except RankError as error:
+        if error.kind != "ModuleNotFoundError":
+            raise
+        extra = f"pip install 'lockstep[{plan.against}]'"
+        raise UserError(f"--against {plan.against}: {error.message}; {extra}") from error
+    for contender in ours:
+        contender.warm_up(warm_ups, options)
+    contenders = [*ours, *theirs]
+    for _ in range(options.rounds):
+        for contender in contenders:
+            contender.take_turn()
+        contenders.reverse()
+
+
+def _look_inside(plan: _Plan, pool: "RankPool", kind: str, ours: list[_Contender]) -> list[Row]:
+    """Where the time of each number of ranks goes, in a pass of its own, since looking costs time."""
+    _say("where the time goes ...")
+    most = ours[-1].ranks
+    # Compiled and recorded kernels hide what they calculate.
+    counted = _on_ranks(pool, most, "count_operations", plan.workload.name, plan.text(most, kind, compile="none"))
+    operations = sum(rank["operations"] for rank in counted) / counted[0]["steps"]
+    rows = []
+    for contender in ours:
+        matmul = sum(_on_ranks(pool, contender.ranks, "matmul_speed"))
+        looks = _on_ranks(pool, contender.ranks, "profile_updates", *contender.arguments, contender.updates)
+        names = sorted({part for look in looks for part in look["parts"]})
+        parts = {name: fmean(look["parts"].get(name, 0.0) for look in looks) / looks[0]["steps"] for name in names}
+        whole = fmean(look["seconds"] for look in looks) / looks[0]["steps"]
+        parts["other"] = max(0.0, whole - sum(parts.values()))
+        gradient_updates = looks[0]["gradient_updates"] / looks[0]["steps"]
+        rows.append(Row(contender.ranks, contender.speeds, parts, operations, matmul, gradient_updates))
+    return rows
+
+
+def _rehearsals(plan: _Plan, stack: contextlib.ExitStack, kind: str) -> dict[int, _Contender]:
+    """One rank for each world that is predicted or checked, to do what a rank of that world does."""
+    from lockstep.distributed.pool import RankPool
+
+    able, _ = bench_prediction.possible(plan.config, plan.predicted)
+    # A process of its own: there DDP finds a group with nobody else in it.
+    pool = stack.enter_context(RankPool(1, kind, plan.threads))
+    return {
+        size: _Contender(
+            f"1 of {size} ranks, without exchanges",
+            pool,
+            1,
+            "time_rehearsal",
+            (plan.workload.name, plan.text(size, kind), size),
+        )
+        for size in [*plan.sizes[1:], *able]
+    }
+
+
+def _look_ahead(
+    plan: _Plan,
+    options: BenchOptions,
+    pool: "RankPool",
+    kind: str,
+    ours: dict[int, _Contender],
+    rehearsed: dict[int, _Contender],
+) -> Prediction:
+    """What all this says about larger worlds."""
+    import torch
+
+    own = torch.cuda.device_count() if kind == "cuda" else this_machine().logical_cores / plan.threads
+    machine = Machine(kind, own if kind in ("cpu", "cuda") else 1)
+    rehearsals = [Rehearsal(size, contender.updates, contender.turns) for size, contender in rehearsed.items()]
+    here = bench_prediction.measure_link(pool, plan.sizes, rehearsals, machine) if plan.sizes[-1] > 1 else None
+    there = bench_prediction.given_link(here, options.bandwidth, options.latency, machine)
+    speeds = {size: median(contender.speeds) for size, contender in ours.items()}
+    return bench_prediction.predict(plan.config, plan.predicted, speeds, rehearsals, here, there, machine)
+
+
+def _watch_others() -> Callable[[], float]:
+    """Begin to watch what other programs do to the processor; the result tells how many cores they used since."""
+    start, before = time.perf_counter(), _seconds_of_others()
+    return lambda: max(0.0, (_seconds_of_others() - before) / (time.perf_counter() - start))
+
+
+def _seconds_of_others() -> float:
+    """Processor time of this machine that is neither ours nor our ranks'."""
+    machine, me = psutil.cpu_times(), psutil.Process()
+    ours = [process.cpu_times() for process in (me, *me.children())]
+    return machine.user + machine.nice + machine.system - sum(times.user + times.system for times in ours)
+
+
+def _on_ranks(pool: "RankPool", ranks: int, function: str, *arguments: Any) -> list[Any]:
+    return pool.run(f"lockstep.cli.short_runs:{function}", *arguments, ranks=ranks, timeout=_TIMEOUT)
+
+
+def _say(line: str) -> None:
+    """Show progress where it does not mix with results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _help(words: list[str]) -> str:
+    classes: tuple[type, ...] = (BenchOptions,)
+    if words and words[0] in registry.names():
+        classes = (BenchOptions, registry.load(words[0]).config_class)
+    return command.help_text(USAGE, *classes)

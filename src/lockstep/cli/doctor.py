@@ -1,0 +1,124 @@
+"""`lockstep doctor`: this machine, a verdict a line, and what to do about what is wrong."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from lockstep.cli import argv as command
+from lockstep.config.fields import Range
+from lockstep.diagnostics.finding import Finding, bad, ok, warn
+
+_SIGNS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """What to look at."""
+
+    runs_dir: str = "runs"
+    """Folder that runs would be written to."""
+    ranks: Annotated[int, Range(at_least=0, at_most=64)] = 2
+    """Ranks of the trial all-reduce; 0 leaves it out."""
+    json: bool = False
+    """Print JSON."""
+
+
+def doctor(words: list[str]) -> int:
+    """The verb `doctor`: 0 where a run would work, 3 where it would not."""
+    usage = "lockstep doctor [--runs-dir DIR] [--ranks N] [--json]"
+    command.offer_help(words, lambda _: command.help_text(usage, DoctorOptions))
+    options = command.take_all(words, DoctorOptions())
+    findings: list[Finding] = []
+    for look in _looks(options):
+        for finding in look():
+            findings.append(finding)
+            if not options.json:
+                print(line(finding), flush=True)
+    wrong = [finding for finding in findings if finding.verdict == "bad"]
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        print(_summary(findings))
+    return 3 if wrong else 0
+
+
+def line(finding: Finding) -> str:
+    """A finding as it is printed."""
+    cure = f"; {finding.fix}" if finding.fix else ""
+    return f"{_SIGNS[finding.verdict]} {finding.subject:14} {finding.what}{cure}"
+
+
+def _looks(options: DoctorOptions) -> list[Callable[[], list[Finding]]]:
+    # torch takes seconds to import: the first lines should not wait for the last.
+    from lockstep.diagnostics.folder import look_at_folder
+    from lockstep.diagnostics.host import look_at_host
+
+    def devices() -> list[Finding]:
+        from lockstep.diagnostics.devices import look_at_devices
+
+        return look_at_devices()
+
+    def network() -> list[Finding]:
+        from lockstep.diagnostics.network import look_at_network
+        from lockstep.distributed.nccl import detect
+
+        return look_at_network(detect())
+
+    def host() -> list[Finding]:
+        import torch
+
+        return look_at_host(torch.cuda.device_count())
+
+    looks = [lambda: look_at_folder(Path(options.runs_dir)), devices, host, network]
+    return [*looks, lambda: _trial(options.ranks)] if options.ranks else looks
+
+
+def _trial(ranks: int) -> list[Finding]:
+    """Start ranks and let them add up a gradient."""
+    from lockstep.distributed.pool import RankPool
+    from lockstep.errors import LockstepError
+
+    subject, pool = "all-reduce", _pool(ranks)
+    size = 64 if pool[1] == "cuda" else 16
+    try:
+        with RankPool(ranks, device=pool[1]) as live:
+            found = live.run("lockstep.distributed.bandwidth:all_reduce_speed", size)[0]
+    except LockstepError as error:
+        fix = "the lines above say what may be wrong; TORCH_DISTRIBUTED_DEBUG=DETAIL says more"
+        return [bad(subject, f"{ranks} ranks on {pool[0]} could not: {error}", fix)]
+    told = (
+        f"{ranks} ranks on {pool[0]}: {found['bandwidth'] / 1e6:,.0f} MB/s of gradient, "
+        f"{found['latency'] * 1e3:.2f} ms for the smallest"
+    )
+    if found["wrong"]:
+        return [bad(subject, f"{told}, and the sum was wrong", "do not train here: look at the memory and the driver")]
+    if pool[1] == "cuda" and pool[0].endswith("gloo"):
+        return [warn(subject, told, "several ranks share a GPU, so tensors go through the host: use --gpus 1")]
+    return [ok(subject, told)]
+
+
+def _pool(ranks: int) -> tuple[str, str]:
+    """The devices of the trial in words, and their type."""
+    import torch
+
+    from lockstep.distributed.nccl import SHARES_SINCE, SHARING, loaded_version
+
+    count = torch.cuda.device_count()
+    if not count:
+        return "the CPU with gloo", "cpu"
+    if count >= ranks:
+        return f"{ranks} GPUs with NCCL", "cuda"
+    shared = os.environ.get(SHARING) == "1" and loaded_version() >= SHARES_SINCE
+    return f"{count} GPU(s) with {'NCCL' if shared else 'gloo'}", "cuda"
+
+
+def _summary(findings: list[Finding]) -> str:
+    counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in _SIGNS}
+    if counts["bad"]:
+        return f"{counts['bad']} thing(s) would stop a run; see BAD above"
+    if counts["warn"]:
+        return f"a run would work; {counts['warn']} thing(s) could be better, see WARN above"
+    return "all is well; start with: lockstep train snake --preset small"

@@ -1,0 +1,118 @@
+"""`lockstep export`: a trained model as a file for other programs."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockstep.cli import argv as command
+from lockstep.cli import model as models
+from lockstep.cli.model import ModelOptions, Subject
+from lockstep.config.fields import nearest
+from lockstep.errors import UserError
+from lockstep.storage.disk import temporary_name
+from lockstep.storage.manifest import step_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+USAGE = (
+    "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | submission] [--output FILE]\n\n"
+    "safetensors: the weights, with workload, step and configuration in the header; `lockstep eval FILE` reads it.\n"
+    "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs the extra lockstep[sb3]).\n"
+    "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx]).\n"
+    "submission: a folder for a competition's platform that needs numpy only."
+)
+SAFETENSORS = "safetensors"
+_SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx"}
+"""What is not among them is a folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(ModelOptions):
+    """What is written."""
+
+    format: str = SAFETENSORS
+    """Kind of file: safetensors, sb3 or onnx, or, where the workload has it, submission."""
+    output: str = ""
+    """File to write; none = export/step-N in the run's directory."""
+
+
+def export(words: list[str]) -> int:
+    """The verb `export`."""
+    text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, ExportOptions))
+    options, fields = command.take(rest, ExportOptions())
+    subject = models.find(text, options, fields)
+    _check_format(subject, options.format)
+    if subject.path is None:
+        raise UserError(f"{subject.workload.name}: is a workload and has no weights; give a run of it")
+    model = models.load(subject, options.device)
+    weights = {name: tensor.cpu() for name, tensor in model.learner.model.state_dict().items()}
+    path = _target(subject, options, model.step)
+    if options.format == SAFETENSORS:
+        _write(path, lambda file: _write_safetensors(subject, weights, model.step, file))
+    else:
+        _write(path, lambda file: _write_foreign(options.format, subject, weights, file))
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    print(f"{shown}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters")
+    return 0
+
+
+def _check_format(subject: Subject, wanted: str) -> None:
+    allowed = [SAFETENSORS, *getattr(subject.workload.module, "EXPORTS", ())]
+    if wanted not in allowed:
+        near = nearest(wanted, allowed)
+        hint = f"the nearest is {near}; " if near else ""
+        raise UserError(
+            f"--format {wanted!r}: unknown for {subject.workload.name}; {hint}allowed: {', '.join(allowed)}"
+        )
+
+
+def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
+    if options.output:
+        path = Path(options.output)
+        if path.is_dir() or not path.parent.is_dir():
+            problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+            raise UserError(f"--output {path}: {problem}; give the path of a file to write")
+        return path
+    if subject.run is None or step is None:
+        raise UserError(f"{subject.path}: lies in no run that could hold the result; give --output FILE")
+    folder = subject.run.path / "export"
+    if folder.is_symlink():
+        raise UserError(f"{folder}: is a link, and a run keeps to its own directory; give --output FILE")
+    return folder / (step_name(step) + _SUFFIXES.get(options.format, ""))
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> None:
+    """Put a whole file in place, or none; the suffix stays, since writers look at it."""
+    temporary = path.with_name(temporary_name(path.stem) + path.suffix)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: not written ({error.strerror or error}); give another --output") from error
+    finally:
+        # Some formats are folders.
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int | None, path: Path) -> None:
+    from safetensors.torch import save
+
+    about = {"workload": subject.workload.name, "config": json.dumps(asdict(subject.config)), "format": "pt"}
+    if step is not None:
+        about["step"] = str(step)
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in weights.items()}, about))
+
+
+def _write_foreign(form: str, subject: Subject, weights: "dict[str, Tensor]", path: Path) -> None:
+    try:
+        subject.workload.offer("export")(form, subject.config, weights, path)
+    except ImportError as error:
+        raise UserError(f"--format {form}: needs the package {error.name}; pip install 'lockstep[{form}]'") from error

@@ -1,0 +1,61 @@
+"""`lockstep list` and `lockstep runs`: what there is to train, and what was trained."""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lockstep.cli import argv as command
+from lockstep.storage import run_directory
+from lockstep.workloads import registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """How it is shown."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions(ListOptions):
+    """Where to look."""
+
+    runs_dir: str = "runs"
+    """Folder that holds the runs."""
+
+
+def list_workloads(words: list[str]) -> int:
+    """The verb `list`."""
+    command.offer_help(words, lambda _: command.help_text("lockstep list [--json]", ListOptions))
+    options = command.take_all(words, ListOptions())
+    workloads = [registry.load(name) for name in registry.names()]
+    if options.json:
+        print(json.dumps([{"name": w.name, "summary": w.summary, "presets": list(w.presets)} for w in workloads]))
+        return 0
+    for workload in workloads:
+        print(f"{workload.name}: {workload.summary}")
+        for name, make in workload.presets.items():
+            print(f"  {name:24} {(make.__doc__ or '').strip()}")
+    return 0
+
+
+def list_runs(words: list[str]) -> int:
+    """The verb `runs`."""
+    command.offer_help(words, lambda _: command.help_text("lockstep runs [--runs-dir DIR] [--json]", RunsOptions))
+    options = command.take_all(words, RunsOptions())
+    rows = run_directory.list_runs(Path(options.runs_dir))
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    if not rows:
+        print(f"no runs in {options.runs_dir}; start one with: lockstep train snake --preset small")
+        return 0
+    width = max(4, *(len(row.name) for row in rows))
+    print(f"{'name':{width}}  {'workload':10} {'state':10} {'steps':>14} {'best':>9}  last change")
+    for row in rows:
+        best = f"{row.best_score:.2f}" if row.best_score is not None else "-"
+        when = f"{datetime.fromtimestamp(row.updated):%Y-%m-%d %H:%M}"
+        print(f"{row.name:{width}}  {row.workload:10} {row.state:10} {row.step:>14,} {best:>9}  {when}")
+    return 0

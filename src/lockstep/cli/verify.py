@@ -1,0 +1,178 @@
+"""`lockstep verify`: prove that 1 and N ranks train the same model, or that a run's files are what was written."""
+
+import tempfile
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from lockstep.cli import argv as command
+from lockstep.cli.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Proof, Trial
+from lockstep.config.fields import Count, Pattern
+from lockstep.config.run_config import RunConfig
+from lockstep.config.sources import resolve
+from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
+from lockstep.launch import resources
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.workloads import registry
+from lockstep.workloads.registry import Workload
+
+USAGE = "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What is compared."""
+
+    ranks: Annotated[str, Pattern(r"auto|\d{1,3}(,\d{1,3})*", "auto, or numbers of ranks, such as 1,2,4")] = "auto"
+    """Numbers of ranks, exact on every number up to the largest; auto = 1, 2, 4 ... to the GPUs, 1,2 without."""
+    updates: Count = 10
+    """Updates that each of them trains for."""
+    preset: str = "debug"
+    """Named configuration to train."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
+
+
+def verify(words: list[str]) -> int:
+    """The verb `verify`."""
+    subject, rest = command.take_subject(words, "workload or run", lambda _: command.help_text(USAGE, VerifyOptions))
+    if subject in registry.names():
+        return _verify_workload(registry.load(subject), rest)
+    return _verify_run(RunDirectory.find(subject, Path("runs"), registry.names()), rest)
+
+
+def _verify_run(run: RunDirectory, rest: list[str]) -> int:
+    from lockstep.storage import checkpoint_retention
+
+    if rest:
+        raise UserError(f"'{rest[0]}': verifying a run takes no flags")
+    verdicts = checkpoint_retention.verify_run(run.path)
+    for name, problems in verdicts.items():
+        print(f"{name:32} {'DAMAGED' if problems else 'intact'}")
+        for problem in problems:
+            print(f"    {problem}")
+    damaged = [name for name, problems in verdicts.items() if problems]
+    if not verdicts:
+        raise NoValidCheckpoint(f"{run.path}: has no checkpoint yet")
+    if damaged:
+        raise NoValidCheckpoint(f"{run.path}: {len(damaged)} of {len(verdicts)} are damaged: {', '.join(damaged)}")
+    return 0
+
+
+def _verify_workload(workload: Workload, rest: list[str]) -> int:
+    from lockstep.distributed.pool import RankPool
+    from lockstep.distributed.world import choose_device
+
+    options, rest = command.take(rest, VerifyOptions())
+    resolved = resolve(workload.preset(options.preset), overrides=rest)
+    if "sync" in resolved.explicit:
+        raise UserError("sync: both modes are verified; leave it out")
+    wanted = ("cuda" if resources.visible_gpus() else "cpu") if options.device == "auto" else options.device
+    device = choose_device(wanted, 0).type
+    config = replace(workload.fit(resolved.config, resolved.explicit)[0], device=device)
+    sizes = _sizes(options.ranks, config.effective_lanes)
+    console, words = Console(), _Words(options.updates, _format(config, device), on_gpu=device == "cuda")
+    print(
+        f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates, again and again ...",
+        flush=True,
+    )
+    with RankPool(sizes[-1], device=device) as pool, tempfile.TemporaryDirectory() as folder:
+        proof = Proof(pool, workload, config, options.updates, Path(folder))
+        fast = proof.fast(sizes)
+        console.print(words.fast(fast))
+        exact = list(proof.on_end("exact", list(range(1, sizes[-1] + 1))))
+        console.print(words.exact(exact))
+        console.print(words.drift(list(proof.on_end("fast", sizes))))
+    broken = [f"fast on {row.ranks} ranks" for row in fast.rows if not row.holds]
+    broken += [f"exact on {trial.ranks} ranks" for trial in exact if not trial.same]
+    if broken:
+        raise RunFailed(f"not the same model: {', '.join(broken)}")
+    print(f"one model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
+    return 0
+
+
+def _sizes(words: str, lanes: int) -> list[int]:
+    """The numbers of ranks to compare, one among them."""
+    if words == "auto":
+        most = min(lanes, max(2, resources.visible_gpus()))
+        return sorted({1, most, *(2**power for power in range(1, most.bit_length()) if 2**power < most)})
+    sizes = sorted({1, *(int(size) for size in words.split(","))})
+    if sizes[0] < 1 or sizes[-1] > lanes:
+        raise UserError(f"--ranks {words}: allowed are 1 to {lanes}, the lanes of this configuration")
+    return sizes
+
+
+def _format(config: RunConfig, device: str) -> str:
+    """The precision that the configuration trains in."""
+    import torch
+
+    from lockstep.compute.precision import Precision
+
+    return Precision(config.precision, torch.device(device)).name
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The tables, each with what it shows and by which rule."""
+
+    updates: int
+    precision: str
+    on_gpu: bool
+
+    def fast(self, proof: FastProof) -> Table:
+        """Stretch by stretch, with the yardstick and what it allows."""
+        table = _table(
+            f"fast: {proof.stretches} stretches of {STRETCH} updates, from the same states, in true fp32",
+            ("ranks", "weights", "optimiser", "metrics", ""),
+            "Largest difference to one rank, as a part of what the stretch itself changed. Yardstick: one rank, lane "
+            "by lane, which alters nothing but the order of addition (median of the stretches). Accepted: "
+            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most "
+            f"{CEILING:.0%} of the change. On edge: stretches with a decision that hung by a rounding, such as a "
+            "sampled action; from a state moved by 1 part in 65,536 they agree.",
+        )
+        table.add_row("1, lane by lane", *_numbers(proof.yardstick), "yardstick")
+        table.add_row("accepted", *_numbers(proof.accepted), f"{MULTIPLE} x yardstick", end_section=True)
+        for row in proof.rows:
+            verdict = ("holds" if row.holds else "BROKEN") + (f", {row.on_edge} on edge" if row.on_edge else "")
+            table.add_row(str(row.ranks), *_numbers(row.gap), verdict)
+        return table
+
+    def exact(self, trials: list[Trial]) -> Table:
+        """One hash, or not."""
+        table = _table(
+            f"exact: {self.updates} updates on end, in {self.precision}",
+            ("ranks", "weights", "optimiser", "metrics", "sha256 of the weights", ""),
+            "Difference to one rank: none is accepted.",
+        )
+        for trial in trials:
+            verdict = "holds" if trial.same else "BROKEN"
+            table.add_row(str(trial.ranks), *_numbers(trial.gap), trial.sha256[:16], verdict)
+        return table
+
+    def drift(self, trials: list[Trial]) -> Table:
+        """How far rounding leads in the precision of training."""
+        # Only fast rounds the factors of fp32 products, and only where the GPU can.
+        tf32 = " with TF32" if self.on_gpu and self.precision == "fp32" else ""
+        table = _table(
+            f"for information: fast, {self.updates} updates on end, in {self.precision}{tf32}",
+            ("ranks", "weights", "sha256 of the weights"),
+            "Difference to one rank, relative to the weights: how far rounding leads in the precision of training, "
+            "once it changes what is done. Not judged: `--sync exact` is for those who need the same bits.",
+        )
+        for trial in trials:
+            table.add_row(str(trial.ranks), _numbers(trial.gap)[0], trial.sha256[:16])
+        return table
+
+
+def _table(title: str, columns: tuple[str, ...], caption: str) -> Table:
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", min_width=72)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _numbers(gap: Gap) -> list[str]:
+    return [f"{value:.1e}" if value else "0" for value in astuple(gap)]

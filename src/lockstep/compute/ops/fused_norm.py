@@ -1,0 +1,108 @@
+"""A linear layer's bias, dropout, layer norm and activation in one GPU kernel. D: features, N: members of an ensemble.
+
+A compiler would look for the same kernel anew in every layer, and one waits for that; here it is known.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.compute.kernels import kernels_fit
+
+EPS = 1e-5
+"""What keeps the norm of features that are all the same from dividing by zero."""
+_TILE = 2048
+"""Features that a program holds at once."""
+_PARTS = 128
+"""Sums over rows are added up in so many parts at most."""
+
+
+def fits(features: Tensor, simplex: int = 0) -> bool:
+    """Whether `normed` can compute with these features."""
+    return kernels_fit(features.device) and simplex & (simplex - 1) == 0
+
+
+def normed(
+    signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None = None, simplex: int = 0
+) -> Tensor:
+    """(signal (..., D) + bias) x kept, normed, x scale + shift, then Mish or distributions: as signal, float32.
+
+    Bias, scale and shift are (D,), or (N, D) for a signal (N, ..., D). `simplex`: features of a distribution, 0: Mish.
+    """
+    return _forward(signal, bias, scale, shift, kept, simplex)
+
+
+@torch.library.custom_op("lockstep::normed", mutates_args=())
+def _forward(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None, simplex: int) -> Tensor:
+    from lockstep.compute.ops import fused_norm_triton
+
+    out = torch.empty(signal.shape, dtype=torch.float32, device=signal.device)
+    rows, sizes = _sizes(signal, scale, kept, simplex)
+    if out.numel():
+        grid = -(-rows // sizes["ROWS"]), scale.numel() // scale.shape[-1]
+        fused_norm_triton.forward[grid](*_dense(signal, bias, scale, shift, kept), out, rows, **sizes)
+    return out
+
+
+@torch.library.custom_op("lockstep::normed_backward", mutates_args=())
+def _backward(
+    gradient: Tensor, signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None, simplex: int,
+    weights: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients of the signal, and, where wanted, of bias, scale and shift: (3, ...) as these are."""
+    from lockstep.compute.ops import fused_norm_triton
+
+    rows, sizes = _sizes(signal, scale, kept, simplex)
+    members, features = scale.numel() // scale.shape[-1], scale.shape[-1]
+    tiles = -(-rows // sizes["ROWS"])
+    each = -(-tiles // _PARTS)
+    programs = -(-tiles // each) if each else 0
+    to_signal = torch.empty(signal.shape, dtype=signal.dtype, device=signal.device)
+    parts = torch.empty(3, members, programs, features, device=signal.device)
+    if to_signal.numel():
+        fused_norm_triton.backward[(programs, members)](
+            gradient.contiguous(), *_dense(signal, bias, scale, shift, kept), to_signal, parts, rows, each, **sizes
+        )
+    return to_signal, parts.sum(2).view(3, *scale.shape) if weights else parts.new_empty(0)
+
+
+def _dense(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None) -> list[Tensor]:
+    # Where nothing is dropped the kernel reads nothing there: any tensor will do.
+    return [part.contiguous() for part in (signal, bias, scale, shift, signal if kept is None else kept)]
+
+
+def _sizes(signal: Tensor, scale: Tensor, kept: Tensor | None, simplex: int) -> tuple[int, dict[str, Any]]:
+    """Rows of each member, and what the kernels are compiled for."""
+    features = scale.shape[-1]
+    wide = 1 << (features - 1).bit_length()
+    rows = max(_TILE // wide, 1)
+    constants = {"D": features, "WIDE": wide, "ROWS": rows, "EPS": EPS, "SIMPLEX": simplex, "DROPS": kept is not None}
+    return signal.numel() // scale.numel(), constants | {"num_warps": 4 if wide <= _TILE else 8}
+
+
+@_forward.register_fake
+def _(signal: Tensor, *_: Tensor | int | None) -> Tensor:
+    return torch.empty(signal.shape, dtype=torch.float32, device=signal.device)
+
+
+@_backward.register_fake
+def _(gradient: Tensor, signal: Tensor, bias: Tensor, scale: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    weights = (3, *scale.shape) if rest[-1] else (0,)
+    return torch.empty(signal.shape, dtype=signal.dtype, device=signal.device), torch.empty(
+        weights, device=signal.device
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.simplex = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    wanted = any(ctx.needs_input_grad[1:4])
+    to_signal, to_weights = _backward(gradient, *ctx.saved_tensors, ctx.simplex, wanted)
+    return to_signal, *(to_weights.unbind(0) if wanted else (None, None, None)), None, None
+
+
+_forward.register_autograd(_gradients, setup_context=_keep)

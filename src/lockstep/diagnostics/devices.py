@@ -1,0 +1,104 @@
+"""GPUs, their driver and who else uses them; and whether this build of torch can use them."""
+
+import os
+import platform
+from typing import Any
+
+import psutil
+import pynvml
+import torch
+
+from lockstep.compute.kernels import hindrance
+from lockstep.compute.random import kernel_trouble
+from lockstep.diagnostics.finding import Finding, bad, ok, warn
+from lockstep.distributed.nccl import Seat, backend_for
+
+_OLDEST_TORCH = (2, 10)
+_GIB = 2**30
+_HOT = 85
+"""Degrees Celsius at which data-centre GPUs begin to slow down."""
+
+
+def look_at_devices() -> list[Finding]:
+    """Versions, and every GPU of this machine."""
+    return [versions(torch.__version__), *gpus()]
+
+
+def versions(torch_version: str) -> Finding:
+    """Whether torch is one that Lockstep is tested with."""
+    told = f"torch {torch_version}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    if tuple(int(part) for part in torch_version.split(".")[:2]) < _OLDEST_TORCH:
+        return bad("versions", told, "pip install 'torch>=2.10': older ones run code from files they load")
+    return ok("versions", told)
+
+
+def gpus() -> list[Finding]:
+    """One finding for each GPU that the driver knows, and one where torch and driver disagree."""
+    seen = _from_driver()
+    usable = torch.cuda.device_count()
+    if not seen and not usable:
+        mps = torch.backends.mps.is_available()
+        return [ok("devices", "Apple GPU (MPS)" if mps else "no NVIDIA GPU: runs use the CPU, backend gloo")]
+    found = list(seen)
+    if not usable:
+        cpu_build = torch.version.cuda is None
+        fix = "install the CUDA build of torch" if cpu_build else "check CUDA_VISIBLE_DEVICES and nvidia-smi"
+        found.append(bad("devices", f"the driver knows {len(seen)} GPU(s), torch can use none", fix))
+    else:
+        carrier = backend_for([Seat.of(torch.device("cuda"))])
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        told = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
+        found.append(ok("devices", f"{told}; CUDA {torch.version.cuda}, between ranks {carrier.words}"))
+        found.append(compilers(hindrance() or kernel_trouble(torch.device("cuda"))))
+    return found
+
+
+def compilers(trouble: str | None) -> Finding:
+    """Whether kernels of our own work on the GPUs."""
+    if trouble is None:
+        return ok("kernels", "one was built, and draws what the host draws")
+    return warn("kernels", f"cannot be used: {trouble}", "mend it; until then runs on a GPU are slower")
+
+
+def _from_driver() -> list[Finding]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [_one_gpu(f"GPU {index}", handle, driver) for index, handle in enumerate(handles)]
+    except pynvml.NVMLError as error:
+        return [bad("devices", f"the driver does not answer: {error}", "nvidia-smi says more; a reboot may be due")]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _one_gpu(subject: str, handle: Any, driver: str) -> Finding:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    room = f"{memory.free / _GIB:.1f} of {memory.total / _GIB:.1f} GiB free"
+    told = f"{_text(pynvml.nvmlDeviceGetName(handle))}, driver {driver}, {room}"
+    others = [_process(one.pid) for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    others = [name for name in others if name]
+    if others:
+        fix = "end them, or leave this GPU out: CUDA_VISIBLE_DEVICES"
+        return warn(subject, f"{told}; in use by {', '.join(others)}", fix)
+    degrees = pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+    if degrees >= _HOT:
+        return warn(subject, f"{told}; {degrees} degrees", "it slows down when hot: see to its cooling")
+    return ok(subject, told)
+
+
+def _process(pid: int) -> str:
+    """A process other than this one, in words."""
+    if pid == os.getpid():
+        return ""
+    try:
+        return f"process {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"process {pid}"
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

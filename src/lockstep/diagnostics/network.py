@@ -1,0 +1,110 @@
+"""How ranks would reach each other: ports, names, interfaces, and the variables that NCCL and gloo read."""
+
+import os
+import socket
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from lockstep.diagnostics.finding import Finding, bad, ok, warn
+from lockstep.distributed.nccl import Facts, settings
+from lockstep.errors import LockstepError
+from lockstep.launch.sockets import loopback_listener, port_owner
+
+_GUIDES_PORTS = (29500, 12355)
+"""What launchers use when they are told a fixed port."""
+_INTERFACES = Path("/sys/class/net")
+_WITHOUT_EFFECT = {
+    "NCCL_TIMEOUT": "nothing reads it; how long ranks wait is --timeout SECONDS",
+    "NCCL_BLOCKING_WAIT": "nothing reads it any more; how long ranks wait is --timeout SECONDS",
+    "NCCL_ASYNC_ERROR_HANDLING": "its name is TORCH_NCCL_ASYNC_ERROR_HANDLING now, and its default is right",
+}
+
+
+def look_at_network(facts: Facts, environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Loopback, this machine's name, usual ports, and every variable that is set wrongly."""
+    return [loopback(), own_name(), *usual_ports(), *variables(facts, environment, _interfaces())]
+
+
+def loopback() -> Finding:
+    """Whether ranks of one machine can meet at all."""
+    try:
+        with loopback_listener() as listener:
+            socket.create_connection(listener.getsockname(), timeout=2).close()
+            return ok("ports", "a free port on loopback answers; a run on one machine picks its own")
+    except (OSError, LockstepError) as error:
+        fix = "ranks meet on 127.0.0.1: let the firewall or sandbox allow it (ip link set lo up)"
+        return bad("ports", f"loopback does not answer: {error}", fix)
+
+
+def own_name() -> Finding:
+    """Whether this machine's name resolves, which several machines need."""
+    name = socket.gethostname()
+    try:
+        address = socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]
+    except OSError:
+        fix = f"needed for several machines only: add '<address> {name}' to /etc/hosts, or set GLOO_SOCKET_IFNAME"
+        return warn("host name", f"{name} resolves to nothing", fix)
+    return ok("host name", f"{name} is {address}")
+
+
+def usual_ports() -> list[Finding]:
+    """Fixed ports that other launchers use: taken ones only matter with torchrun and several machines."""
+    found = []
+    for port in _GUIDES_PORTS:
+        with socket.socket() as probe:
+            taken = probe.connect_ex(("127.0.0.1", port)) == 0
+        if taken:
+            fix = "give torchrun another one: --master-port or --rdzv-endpoint HOST:PORT"
+            found.append(warn("ports", f"port {port} is taken{port_owner(port)}", fix))
+    return found
+
+
+def variables(facts: Facts, environment: Mapping[str, str], interfaces: Collection[str]) -> list[Finding]:
+    """What is set against what should be."""
+    found = [
+        warn(name, f"{name}={environment[name]} has no effect", f"unset it: {why}")
+        for name, why in _WITHOUT_EFFECT.items()
+        if name in environment
+    ]
+    found += [_interface(name, environment[name], interfaces) for name in _INTERFACE_NAMES if environment.get(name)]
+    found += _slowed(facts, environment)
+    judged = {finding.subject for finding in found}
+    for setting in settings(facts):
+        if setting.name in judged:
+            continue
+        value = environment.get(setting.name)
+        if value is None:
+            found.append(ok(setting.name, f"not set; a run sets {setting.value}: {setting.reason}"))
+        else:
+            found.append(ok(setting.name, f"{value} (yours; a run would set {setting.value}: {setting.reason})"))
+    return found
+
+
+_INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
+
+def _interface(name: str, value: str, interfaces: Collection[str]) -> Finding:
+    # NCCL takes prefixes, exact names after "=", and exclusions after "^".
+    wanted = [word.lstrip("=") for word in value.split(",") if not word.startswith("^")]
+    missing = [word for word in wanted if not any(there.startswith(word) for there in interfaces)]
+    if interfaces and missing and not value.startswith("^"):
+        return bad(name, f"{value}: no such interface", f"unset it, or choose from: {', '.join(sorted(interfaces))}")
+    return ok(name, f"{value} (yours)")
+
+
+def _slowed(facts: Facts, environment: Mapping[str, str]) -> list[Finding]:
+    """Variables that turn off a fast path which this machine has."""
+    found = []
+    if facts.nvlink and environment.get("NCCL_P2P_DISABLE") == "1":
+        fix = "unset it: traffic takes the slow way"
+        found.append(warn("NCCL_P2P_DISABLE", "1, though NVLink joins these GPUs", fix))
+    if facts.infiniband and environment.get("NCCL_IB_DISABLE") == "1":
+        told = f"1, though there is InfiniBand: {', '.join(facts.infiniband)}"
+        found.append(warn("NCCL_IB_DISABLE", told, "unset it for runs on several machines"))
+    if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
+        found.append(warn("CUDA_LAUNCH_BLOCKING", "1: every kernel is waited for", "unset it except to find a bug"))
+    return found
+
+
+def _interfaces() -> list[str]:
+    return [path.name for path in _INTERFACES.glob("*")]

@@ -1,0 +1,238 @@
+"""The world: all processes of a run, as a value that is passed down. A world of one answers every question."""
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.distributed import collectives, nccl
+from lockstep.distributed.lanes import Lanes, Sync
+from lockstep.distributed.membership import check_members
+from lockstep.distributed.store import launched_store
+from lockstep.errors import RunFailed, UserError
+from lockstep.launch import environment
+from lockstep.launch.environment import all_on_this_machine, launched_rank, launched_size, local_rank
+from lockstep.launch.machines import interface_of
+from lockstep.launch.sockets import shut_afterwards
+
+_SEAT = "lockstep/seat/"
+
+
+@dataclass(frozen=True)
+class World:
+    """All ranks of a run. Its methods are called by every rank; with one rank they are the identity."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    sync: Sync = "fast"
+    lanes: Lanes = field(default_factory=lambda: Lanes.split(1, 0, 1, "fast"))
+    timeout: float = 600.0
+    data_group: dist.ProcessGroup | None = None
+    """Carries tensors: NCCL on GPUs, else gloo."""
+    control_group: dist.ProcessGroup | None = None
+    """Carries flags and JSON in host memory: always gloo."""
+    side_group: dist.ProcessGroup | None = None
+    """Carries what one thread beside the training exchanges: always gloo."""
+    carrier: nccl.Carrier = field(default_factory=nccl.Carrier)
+    """What the data group is made of, and why."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes files and speaks to the user."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to exchange anything with, so that nothing interrupts a recorded graph."""
+        return self.size == 1
+
+    def with_lanes(self, total: int, sync: Sync) -> "World":
+        """This world with the run's lanes dealt out."""
+        return replace(self, sync=sync, lanes=Lanes.split(total, self.rank, self.size, sync))
+
+    def agree(self, flag: int) -> int:
+        """The largest flag of all ranks: how every decision of the run is taken. Called by every rank."""
+        return flag if self.control_group is None else collectives.maximum(flag, self.control_group)
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """Every rank's JSON value, in rank order. Called by every rank."""
+        return [value] if self.control_group is None else collectives.gather_json(value, self.size, self.control_group)
+
+    def from_leader(self, value: Any) -> Any:
+        """Rank 0's JSON value, whatever the others pass. Called by every rank."""
+        return self.gather_json(value if self.leads else None)[0]
+
+    def barrier(self, name: str) -> None:
+        """Wait until every rank is here. Called by every rank."""
+        if self.control_group is not None:
+            collectives.meet(name, self.timeout, self.control_group)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over ranks, in place, in no promised order. Called by every rank."""
+        return tensor if self.data_group is None else collectives.sum_over_ranks(tensor, self.data_group)
+
+    def total(self, parts: Sequence[Tensor]) -> Tensor:
+        """The sum of one tensor per cohort over the world; in `exact` added in lane order. Called by every rank."""
+        if self.sync == "fast":
+            (part,) = parts
+            return self.sum(part.clone())
+        rows = torch.stack(tuple(parts))
+        if self.data_group is not None:
+            rows = collectives.gather_rows(rows, self.lanes.counts, self.data_group)
+        return add_in_order(rows)
+
+    def data_parallel(self, module: nn.Module) -> DistributedDataParallel:
+        """The module, its gradients averaged over ranks during each backward pass. Called by every rank."""
+        return DistributedDataParallel(module, process_group=self.data_group, gradient_as_bucket_view=True)
+
+    def first(self, size: int) -> "World | None":
+        """A world of the first `size` ranks; None on the others. Called by every rank."""
+        if size == self.size:
+            return self
+        groups: list[dist.ProcessGroup | None] = [None] * 3
+        if size > 1:
+            # Every rank must take part in making a group, members or not. Groups made by their members alone are named
+            # after how many groups each has, which those that belong to several parts do not agree on.
+            ranks, limit = list(range(size)), timedelta(seconds=self.timeout)
+            with shut_afterwards():
+                groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
+                for group in groups[1:] if self.rank < size else []:
+                    assert group is not None
+                    check_members(group, self.rank, size, self.timeout)
+        if self.rank >= size:
+            return None
+        data, control, side = groups
+        lanes = Lanes.split(self.lanes.total, self.rank, size, self.sync)
+        return replace(self, size=size, data_group=data, control_group=control, side_group=side, lanes=lanes)
+
+    def apart(self) -> "World":
+        """The same ranks for the one thread beside the training: its exchanges and the training's never meet."""
+        return replace(self, data_group=self.side_group, control_group=self.side_group)
+
+    def device_barrier(self) -> None:
+        """Wait for this rank's own device, so that a wall clock read next is honest."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def check_replicas(self, fingerprint: str, when: str) -> None:
+        """Stop the run, naming the ranks, unless all hold the same weights. Called by every rank."""
+        fingerprints = self.gather_json(fingerprint)
+        strays = [rank for rank, other in enumerate(fingerprints) if other != fingerprints[0]]
+        if strays:
+            raise RunFailed(
+                f"replicas diverged at {when}: rank(s) {', '.join(map(str, strays))} hold other weights than rank 0 "
+                f"({fingerprints[strays[0]][:12]} instead of {fingerprints[0][:12]}); the newest checkpoint is sound"
+            )
+
+
+def add_in_order(rows: Tensor) -> Tensor:
+    """Rows added one by one from the first, so that the rounding depends on nothing but their order."""
+    total = rows[0].clone()
+    for row in rows[1:]:
+        total += row
+    return total
+
+
+@contextlib.contextmanager
+def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
+    """The world this process was launched into; closed at the end. Called by every rank."""
+    if launched_size() == 1:
+        yield World(device=choose_device(device, 0), timeout=timeout)
+        return
+    rank, size = launched_rank(), launched_size()
+    chosen = choose_device(device, local_rank())
+    with join(rank, size, chosen, launched_store(rank, timeout), timeout) as world:
+        yield world
+
+
+@contextlib.contextmanager
+def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout: float) -> Iterator[World]:
+    """A world of `size` ranks that meet at a store, which is held until the world is closed. Called by every rank."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    _choose_gloo_interface()
+    with shut_afterwards():
+        carrier, (data, control, side) = _make_groups(rank, size, device, store, timeout)
+        for group in (control, side):
+            check_members(group, rank, size, timeout)
+    world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
+    yield replace(world, carrier=carrier).with_lanes(size, "fast")
+    # Not after an exception: the process ends then, and a group that NCCL carries would first wait for peers that may
+    # never answer again.
+    dist.destroy_process_group()
+    # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it; one
+    # that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
+    time.sleep(0.05)
+
+
+Groups = tuple[dist.ProcessGroup, dist.ProcessGroup, dist.ProcessGroup]
+
+
+def _make_groups(
+    rank: int, size: int, device: torch.device, store: dist.Store, timeout: float
+) -> tuple[nccl.Carrier, Groups]:
+    """What carries tensors, and the groups for tensors, for flags, and for one thread beside the training."""
+    limit = timedelta(seconds=timeout)
+    try:
+        carrier = nccl.backend_for(_seats(nccl.Seat.of(device), rank, size, store))
+        # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
+        dist.init_process_group(carrier.backend, store=store, rank=rank, world_size=size, timeout=limit)
+    except (RuntimeError, dist.DistError) as error:
+        raise RunFailed(f"rank {rank} could not join a world of {size}: {str(error).splitlines()[0]}") from error
+    data = dist.group.WORLD
+    assert data is not None
+    control = data if carrier.backend == "gloo" else dist.new_group(backend="gloo", timeout=limit)
+    return carrier, (data, control, dist.new_group(backend="gloo", timeout=limit))
+
+
+def _seats(own: nccl.Seat, rank: int, size: int, store: dist.Store) -> list[nccl.Seat]:
+    """The seats of all ranks, exchanged by way of the store: there is no group yet. Called by every rank."""
+    store.set(f"{_SEAT}{rank}", json.dumps(asdict(own)))
+    found = [json.loads(store.get(f"{_SEAT}{other}")) for other in range(size)]
+    return [nccl.Seat(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
+
+
+def choose_device(name: str, local_rank: int) -> torch.device:
+    """The device of one rank: its own GPU where there are enough, else shared out, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise UserError("device 'cuda': no NVIDIA GPU is visible here; use --device cpu or check nvidia-smi")
+        return torch.device("cuda", local_rank % torch.cuda.device_count())
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device 'mps': no Apple GPU is visible here; use --device cpu")
+    return torch.device(name)
+
+
+def describe_device(device: torch.device) -> str:
+    """A device in words, for the plan."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return "Apple GPU (MPS): one device, so more ranks than one would only share it"
+    return f"CPU ({platform.machine()})"
+
+
+def _choose_gloo_interface() -> None:
+    """Let gloo listen on loopback when all ranks are here, else on the network that the machines met on."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    if all_on_this_machine():
+        name = "lo" if Path("/sys/class/net/lo").exists() else None
+    else:
+        name = interface_of(os.environ.get(environment.ADDRESS, ""))
+    if name is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = name

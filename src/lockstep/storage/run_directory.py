@@ -1,0 +1,271 @@
+"""A run's directory: its name, its small files, and who may write into it. Nothing here needs torch to be read."""
+
+import json
+import logging
+import math
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lockstep.config.fields import nearest
+from lockstep.config.run_config import RUN_NAME
+from lockstep.errors import UserError
+from lockstep.storage import run_lock
+from lockstep.storage.disk import make_directory, temporary_name, write_atomically, write_durably
+from lockstep.untrusted import is_counter, is_file, is_folder, read_json, read_regular
+from lockstep.version import __version__
+
+if TYPE_CHECKING:
+    from lockstep.distributed.world import World
+
+State = Literal["running", "finished", "stopped"]
+_FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb")
+_FILES = ("config.yaml", "status.json", "system.json", "metrics.jsonl", "evaluation.json", "lock.json", "wandb_id")
+_LATEST = 253_402_300_799.0
+"""The last second of the year 9999."""
+_SMALL = 1 << 20
+_NAME = re.compile(RUN_NAME)
+_WORKLOAD = re.compile(r"[\w.:/-]{0,200}")
+_WORKLOAD_LINE = "# workload: "
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run is, as status.json says it."""
+
+    workload: str = ""
+    state: State = "stopped"
+    step: int = 0
+    best_score: float | None = None
+    updated: float = 0.0
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One line of `lockstep runs`."""
+
+    name: str
+    workload: str
+    state: State | Literal["unreadable"]
+    step: int
+    best_score: float | None
+    updated: float
+
+
+class RunDirectory:
+    """The files of one run. What writes is called by rank 0 only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.name = self.path.name
+
+    @classmethod
+    def named(cls, runs_dir: Path, name: str) -> "RunDirectory":
+        """The run of this name, there or not yet; UserError for a name that could lead anywhere else."""
+        if not _NAME.fullmatch(name):
+            raise UserError(
+                f"run name {name[:60]!r}: not a name for a folder everywhere; allowed: up to 100 letters, digits "
+                "and . _ -, the first a letter or digit, no device of Windows such as CON"
+            )
+        run = cls(Path(runs_dir) / name)
+        run._refuse_link()
+        return run
+
+    @classmethod
+    def fresh(cls, runs_dir: Path, stem: str) -> "RunDirectory":
+        """A run that nobody else has: of this name, or with a number behind it where others begin at the same time."""
+        for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
+            try:
+                make_directory(Path(runs_dir))
+                (Path(runs_dir) / name).mkdir()
+            except FileExistsError:
+                continue
+            except OSError:
+                pass  # `prepare` says why nothing can be written there
+            return cls.named(runs_dir, name)
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def find(cls, text: str, runs_dir: Path, others: Sequence[str] = ()) -> "RunDirectory":
+        """An existing run by its path, or by its name in runs_dir; `others`: what could have been meant as well."""
+        candidates = [Path(text)] + ([Path(runs_dir) / text] if _NAME.fullmatch(text) else [])
+        for path in candidates:
+            if _has_config(path):
+                return cls.named(path.resolve().parent, path.resolve().name)
+        near = nearest(text, [*(row.name for row in list_runs(runs_dir)), *others])
+        hint = f"the nearest is {near}" if near else "`lockstep runs` lists what there is"
+        raise UserError(f"run {text[:200]!r}: neither a run in {runs_dir} nor a directory with a config.yaml; {hint}")
+
+    @contextmanager
+    def locked(self, job: tuple[str, int] | None = None) -> Iterator[run_lock.Lock]:
+        """Create the directory and be its only writer; UserError where it cannot be written or another run has it."""
+        self.prepare()
+        with run_lock.hold(self.path / "lock.json", job) as lock:
+            yield lock
+
+    def prepare(self) -> None:
+        """Create the directory and try it out: what cannot be written is found before anything starts."""
+        self._refuse_link()
+        self.refuse_foreign()
+        try:
+            for folder in (self.path, self.path / "checkpoints"):
+                make_directory(folder)
+                _try_out(folder)
+        except OSError as error:
+            where = error.filename or self.path
+            raise UserError(
+                f"{self.path}: cannot be written to ({error.strerror}: {where}); make room there, "
+                "change its permissions or choose another --runs-dir"
+            ) from error
+
+    @contextmanager
+    def prepared(self, keeps: bool) -> Iterator[None]:
+        """As `prepare`; a new directory goes again where no run came to begin in it, unless others may be using it."""
+        is_new = not self.path.exists() or not any(self.path.iterdir())
+        self.prepare()
+        try:
+            yield
+        finally:
+            # Another run may have begun in it meanwhile, and may still be far from its config.yaml.
+            unused = not _has_config(self.path) and not run_lock.is_held(self.path / "lock.json")
+            if is_new and not keeps and unused:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    def _refuse_link(self) -> None:
+        if self.path.is_symlink() or self.path.resolve().parent != self.path.parent.resolve():
+            raise UserError(f"{self.path}: is a link out of {self.path.parent}; give the directory itself")
+
+    def refuse_foreign(self) -> None:
+        """See that what the run writes to is its own: folders and regular files, and no link that leads elsewhere."""
+        for names, is_own, kind in ((_FOLDERS, is_folder, "folder"), (_FILES, is_file, "regular file")):
+            for path in (self.path / name for name in names):
+                if os.path.lexists(path) and not is_own(path):
+                    found = "a link" if path.is_symlink() else f"no {kind}"
+                    raise UserError(f"{path}: is {found}; a run keeps to its own directory: put a {kind} there or none")
+
+    def write_config(self, text: str, workload: str) -> None:
+        """Write config.yaml, whose first line names the workload, and say that the run is running."""
+        write_atomically(self.path / "config.yaml", f"{_WORKLOAD_LINE}{workload}\n{text}".encode())
+        self._write_status(Status(**{**asdict(self.status()), "workload": workload, "state": "running"}))
+
+    def read_config(self) -> tuple[str, str]:
+        """The workload's name and the YAML text of the configuration."""
+        path = self.path / "config.yaml"
+        try:
+            text = read_regular(path, _SMALL).decode()
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        first, _, rest = text.partition("\n")
+        if not first.startswith(_WORKLOAD_LINE):
+            raise UserError(f"{path}: its first line must name the workload, as in `{_WORKLOAD_LINE}snake`")
+        return first.removeprefix(_WORKLOAD_LINE).strip(), rest
+
+    def write_system(self, world: "World") -> None:
+        """Write system.json: versions, this host's devices, the world and when it started."""
+        write_atomically(self.path / "system.json", json.dumps(_describe_system(world), indent=1).encode())
+
+    def status(self) -> Status:
+        """What status.json says, or an empty status."""
+        try:
+            return self._stored_status()
+        except (OSError, ValueError):
+            return Status()
+
+    def _stored_status(self) -> Status:
+        return _read_status(read_json(self.path / "status.json", _SMALL))
+
+    def write_status(self, state: State, step: int, best_score: float | None = None) -> None:
+        """Say where the run is; a disk that refuses costs a warning, not the run."""
+        best = best_score if best_score is not None and math.isfinite(best_score) else None
+        self._write_status(Status(self.status().workload, state, step, best, time.time()))
+
+    def _write_status(self, status: Status) -> None:
+        try:
+            write_atomically(self.path / "status.json", json.dumps(asdict(status)).encode())
+        except FileNotFoundError:
+            pass  # the directory itself is gone, which ends the run with a line of its own
+        except OSError as error:
+            _log.warning("%s: status not written (%s); training goes on", self.path, error.strerror)
+
+    def row(self) -> RunRow:
+        """The run as `lockstep runs` shows it: one whose process was killed counts as stopped."""
+        state: State | Literal["unreadable"]
+        try:
+            status = self._stored_status()
+            alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
+            state = status.state if alive else "stopped"
+        except FileNotFoundError:
+            status, state = Status(), "stopped"
+        except (OSError, ValueError):
+            status, state = Status(), "unreadable"
+        updated = status.updated or min(max((self.path / "config.yaml").lstat().st_mtime, 0.0), _LATEST)
+        return RunRow(self.name, status.workload, state, status.step, status.best_score, updated)
+
+
+def list_runs(runs_dir: Path) -> list[RunRow]:
+    """Every run in a directory, the one that moved last first."""
+    folder = Path(runs_dir)
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    runs = [RunDirectory(path) for path in paths if _NAME.fullmatch(path.name) and not path.is_symlink()]
+    rows = [run.row() for run in runs if _has_config(run.path)]
+    return sorted(rows, key=lambda row: -row.updated)
+
+
+def _has_config(path: Path) -> bool:
+    return is_file(path / "config.yaml")
+
+
+def _try_out(folder: Path) -> None:
+    probe = folder / temporary_name("probe")
+    try:
+        write_durably(probe, bytes(4096))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _read_status(content: Any) -> Status:
+    match content:
+        case {
+            "workload": str(workload),
+            "state": ("running" | "finished" | "stopped") as state,
+            "step": step,
+            "best_score": None | int() | float() as best,
+            "updated": int() | float() as updated,
+        } if is_counter(step) and 0 <= updated <= _LATEST and (best is None or abs(best) < math.inf):
+            # What is shown in a terminal must not be able to steer it.
+            if _WORKLOAD.fullmatch(workload):
+                return Status(workload, state, step, None if best is None else float(best), float(updated))
+    raise ValueError("not a status")
+
+
+def _describe_system(world: "World") -> dict[str, Any]:
+    import numpy
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "versions": {
+            "lockstep": __version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "numpy": numpy.__version__,
+        },
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "command": sys.argv,
+        "devices": {"cpus": os.cpu_count(), "threads_per_rank": torch.get_num_threads(), "gpus": gpus},
+        "world": {"size": world.size, "lanes": world.lanes.total, "device": str(world.device)},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

@@ -1,0 +1,106 @@
+"""Named tensors as bytes and back: safetensors, so that reading a file can never run anything."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from lockstep.errors import UserError
+from lockstep.storage.header import read_entries
+
+_WRAPPED = "module."
+_KINDS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.shape} {str(self.dtype).removeprefix('torch.')}"
+
+
+def encode(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as safetensors bytes; equal tensors give equal bytes, wherever they lived and whatever they shared."""
+    seen: set[int] = set()
+    packed = {}
+    for name, tensor in sorted(tensors.items()):
+        packed[name] = tensor.detach().cpu().contiguous()
+        storage = packed[name].untyped_storage().data_ptr()
+        # The format has no aliases: tied weights are written once for each name.
+        if storage in seen:
+            packed[name] = packed[name].clone()
+        seen.add(storage)
+    return safetensors.torch.save(packed)
+
+
+def decode(data: bytes) -> dict[str, Tensor]:
+    """The tensors of safetensors bytes, on the CPU, in the order of their names; ValueError for any other bytes."""
+    try:
+        return dict(sorted(safetensors.torch.load(data).items()))
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, AssertionError) as error:
+        raise ValueError(f"not a safetensors file ({str(error) or type(error).__name__})") from error
+
+
+def forms_of(tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+    """The forms of tensors by name."""
+    return {name: Form(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of a safetensors file's tensors, and what it says of itself; ValueError where it does not add up."""
+    entries, about = read_entries(file)
+    return {name: Form(shape, _KINDS[kind]) for name, (kind, shape) in entries.items()}, about
+
+
+def plain_names(tensors: Mapping[str, Named]) -> dict[str, Named]:
+    """The same tensors without the `module.` that a data-parallel wrapper puts before each name."""
+    plain = {name.removeprefix(_WRAPPED): tensor for name, tensor in tensors.items()}
+    if len(plain) != len(tensors):
+        twice = next(name for name in tensors if name.startswith(_WRAPPED) and name.removeprefix(_WRAPPED) in tensors)
+        raise UserError(f"tensor {twice!r} is there twice, with and without {_WRAPPED!r}: remove one of the two")
+    return plain
+
+
+def weights_hash(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over (name, dtype, shape, bytes) in the order of names: equal exactly where every bit is."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode() + b"\n")
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        if flat.numel():
+            digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def stored_size(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes that these tensors will take on disk, rounded up."""
+    header_entry = 256
+    return sum(tensor.numel() * tensor.element_size() + len(name) + header_entry for name, tensor in tensors.items())

@@ -1,0 +1,49 @@
+"""A run on disk with a network that prefers some moves to others, made without training."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.config.sources import to_yaml
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.weights import save_weights
+from lockstep.workloads.snake.build import build_network
+from lockstep.workloads.snake.workload import debug
+
+
+def _store(runs_dir, name, config, scale=100.0):
+    run = RunDirectory.named(runs_dir, name)
+    run.prepare()
+    text = to_yaml(config)
+    run.write_config(text, "snake")
+    network = build_network(config)
+    with torch.no_grad():
+        # An untrained network holds all moves for nearly alike, and a rounding could decide between them.
+        network.actor.weight *= scale
+    weights = dict(network.state_dict())
+    save_weights(run.path / "final", weights, config_text=text, workload="snake", step=1234, extra={})
+    return run.path
+
+
+@pytest.fixture
+def store_run():
+    """Store a run of Snake with some configuration; returns its path."""
+    return _store
+
+
+@pytest.fixture(scope="session")
+def shared_run(tmp_path_factory) -> Path:
+    """A run called `demo` on a board of 6 x 6 whose episodes end within 60 steps; not to be written into."""
+    return _store(tmp_path_factory.mktemp("runs"), "demo", replace(debug(), grid_size=6, max_steps=60))
+
+
+@pytest.fixture
+def at_runs(shared_run, tmp_path, monkeypatch) -> Path:
+    """A working directory with a copy of `demo` in runs/; returns the run's path."""
+    import shutil
+
+    shutil.copytree(shared_run, tmp_path / "runs" / "demo")
+    monkeypatch.chdir(tmp_path)
+    return Path("runs/demo")

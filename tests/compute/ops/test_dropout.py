@@ -1,0 +1,44 @@
+"""Dropout that depends on the sample alone."""
+
+import torch
+
+from lockstep.compute import random
+from lockstep.compute.ops.dropout import CounterDropout, chance
+
+NOISE = random.words(7, "noise", torch.arange(500), 0)[0]
+
+
+def test_a_tenth_is_left_out_and_the_rest_makes_up_for_it():
+    out = CounterDropout(0.1, "here")(torch.ones(500, 20, 16), NOISE)
+    left_out = out == 0
+    assert abs(float(left_out.float().mean()) - 0.1) < 0.003
+    torch.testing.assert_close(out[~left_out], torch.full_like(out[~left_out], 1 / 0.9))
+    # No position and no sample is special: 160,000 draws, five deviations.
+    assert float((left_out.float().mean(0) - 0.1).abs().max()) < 5 * (0.09 / 500) ** 0.5
+    assert float((left_out.float().mean((1, 2)) - 0.1).abs().max()) < 5 * (0.09 / 320) ** 0.5
+
+
+def test_a_samples_fate_does_not_depend_on_its_company():
+    drop, value = CounterDropout(0.3, "here"), torch.randn(500, 4, 8)
+    whole = drop(value, NOISE)
+    assert torch.equal(drop(value[100:107], NOISE[100:107]), whole[100:107])
+
+
+def test_places_and_moments_leave_out_different_elements():
+    ones = torch.ones(500, 64)
+    here, there = (CounterDropout(0.5, place)(ones, NOISE) == 0 for place in ("here", "there"))
+    later = CounterDropout(0.5, "here")(ones, random.words(7, "noise", torch.arange(500), 1)[0]) == 0
+    for other in (there, later):
+        assert abs(float((here & other).float().mean()) - 0.25) < 0.01
+
+
+def test_without_noise_nothing_changes():
+    value = torch.randn(3, 5)
+    assert CounterDropout(0.9, "here")(value, None) is value
+    assert CounterDropout(0.0, "here")(value, NOISE[:3]) is value
+
+
+def test_certain_and_impossible_things():
+    number = torch.arange(500, dtype=torch.int32)
+    assert bool(chance(NOISE, number, "x", 1.0).all())
+    assert not bool(chance(NOISE, number, "x", 0.0).any())

@@ -1,0 +1,108 @@
+"""Kernels are only used where they can be built, by all ranks or by none; what hinders a machine is named."""
+
+import shutil
+
+import pytest
+import torch
+
+from lockstep.cli import model as models
+from lockstep.compute import kernels, random
+from lockstep.config.run_config import RunConfig
+from lockstep.distributed import world as world_file
+from lockstep.distributed.world import World
+from lockstep.run import session
+from lockstep.workloads import registry
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def able(monkeypatch, tmp_path):
+    """A machine that has all it needs."""
+    (tmp_path / "Python.h").touch()
+    for name in ("CC", kernels.SWITCH):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name in ("gcc", "tcc") else None)
+    monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
+    assert kernels.hindrance() is None
+    return monkeypatch
+
+
+def test_triton_is_needed(able):
+    able.setattr(kernels.importlib.util, "find_spec", lambda name: None)
+    assert "triton" in kernels.hindrance()
+
+
+def test_a_c_compiler_is_needed(able):
+    able.setenv("CC", "tcc")
+    assert kernels.hindrance() is None
+    able.setenv("CC", "ccache gcc")
+    assert kernels.hindrance() == "CC='ccache gcc' is no program"
+    able.delenv("CC")
+    able.setattr(shutil, "which", lambda name: None)
+    assert "C compiler" in kernels.hindrance()
+
+
+def test_headers_are_needed(able, tmp_path):
+    (tmp_path / "Python.h").unlink()
+    assert "headers" in kernels.hindrance()
+
+
+def test_they_can_be_turned_off(able):
+    able.setenv(kernels.SWITCH, "none")
+    assert kernels.SWITCH in kernels.hindrance()
+
+
+def test_they_are_for_gpus():
+    assert not kernels.kernels_fit(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_all_ranks_use_them_or_none(monkeypatch, everybody):
+    monkeypatch.setattr(kernels, "_used", not everybody)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
+    session.fix_arithmetic(RunConfig(threads=1), World().with_lanes(8, "fast"))
+    assert kernels.kernels_fit(GPU) is everybody
+
+
+@pytest.mark.parametrize("trouble", [None, "PTXASError: too old"])
+def test_a_run_on_a_gpu_tries_one_first(monkeypatch, caplog, trouble):
+    monkeypatch.setattr(kernels, "_used", trouble is not None)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(random, "kernel_trouble", lambda device: trouble)
+    session.fix_arithmetic(RunConfig(threads=1), World(device=GPU).with_lanes(8, "fast"))
+    assert kernels.kernels_fit(GPU) is (trouble is None)
+    assert ("PTXASError: too old" in caplog.text) is (trouble is not None)
+
+
+def test_a_model_that_is_watched_or_evaluated_tries_one_too(monkeypatch):
+    monkeypatch.setattr(kernels, "_used", True)
+    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(random, "kernel_trouble", lambda device: "PTXASError: too old")
+    monkeypatch.setattr(world_file, "choose_device", lambda device, rank: GPU)
+    snake = registry.load("snake")
+    models.place_of(models.Subject(snake, snake.preset("debug")), "auto")
+    assert not kernels.kernels_fit(GPU)
+
+
+def right_words(seed, purpose, *counter):
+    return torch.stack(random.words(seed, purpose, *counter), -1)
+
+
+def no_words(*_):
+    raise RuntimeError("Triton Error [CUDA]: invalid argument\nand more")
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [
+        (right_words, None),
+        (lambda *counter: right_words(*counter) + 1, "it draws other numbers than the host"),
+        (no_words, "RuntimeError: Triton Error [CUDA]: invalid argument"),
+    ],
+)
+def test_trouble_is_told_in_a_line(monkeypatch, drawn, told):
+    monkeypatch.setattr(random, "_words_by_kernel", drawn)
+    assert random.kernel_trouble(torch.device("cpu")) == told

@@ -1,0 +1,28 @@
+"""Every connection between ranks must lead to one that knows the run's secret."""
+
+import os
+
+import pytest
+
+from lockstep.distributed.membership import check_members
+from lockstep.distributed.pool import RankError
+from lockstep.launch import secret
+
+
+def check(world, stranger):
+    if world.rank == stranger:
+        os.environ[secret.VARIABLE] = "what a stranger would guess"
+    check_members(world.side_group, world.rank, world.size, 10)
+
+
+def test_ranks_of_a_run_recognise_each_other(ranks):
+    ranks.run(check, None, ranks=3)
+
+
+@pytest.mark.slow
+def test_whoever_does_not_know_the_secret_is_found_by_every_rank():
+    from lockstep.distributed.pool import RankPool
+
+    with RankPool(3) as pool, pytest.raises(RankError) as caught:
+        pool.run(check, 1)
+    assert "does not know this run's secret: another program took that rank's place" in str(caught.value)

@@ -1,0 +1,44 @@
+"""Requests to stop: noted, answered once, and never an error of their own."""
+
+import os
+import signal
+
+import pytest
+
+from lockstep.launch import stop_request
+from lockstep.launch.stop_request import INTERRUPTED, PREEMPTED, StopRequest
+
+
+@pytest.mark.parametrize(("number", "flag"), [(signal.SIGTERM, PREEMPTED), (signal.SIGINT, INTERRUPTED)])
+def test_a_request_is_noted_and_answered_once(capfd, number, flag):
+    with StopRequest(answers=True) as request:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # an echo
+    assert request.flag == flag
+    assert capfd.readouterr().err.count("stopping after this update") == 1
+
+
+def test_a_terminal_that_is_gone_does_not_keep_a_run_from_being_saved(monkeypatch):
+    def gone(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(stop_request.os, "write", gone)
+    with StopRequest(answers=True) as request:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert request.flag == PREEMPTED
+
+
+def test_a_closed_terminal_is_a_request_unless_nohup_has_seen_to_it():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with StopRequest() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert request.flag == PREEMPTED
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with StopRequest() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert request.flag == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)

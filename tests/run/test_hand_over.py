@@ -1,0 +1,40 @@
+import os
+from dataclasses import replace
+
+import pytest
+
+from lockstep.launch import rank_process
+from lockstep.run import hand_over
+from lockstep.run.hand_over import Wanted
+from lockstep.workloads import registry
+
+
+def wanted():
+    snake = registry.load("snake").preset("debug")
+    return Wanted(replace(snake, gamma=0.97, auto_scale=True), replace(snake, gamma=0.97, n_envs=64), ("a note",))
+
+
+@pytest.fixture
+def rank_of_ours(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(rank_process.LAUNCHER_VARIABLE, "1")
+
+
+def test_a_rank_receives_what_its_launcher_resolved(rank_of_ours):
+    with hand_over.handed_over(wanted()):
+        assert hand_over.received(type(wanted().config)) == wanted()
+    assert hand_over.VARIABLE not in os.environ
+
+
+def test_a_process_that_is_no_rank_of_our_launcher_reads_its_own_words(rank_of_ours, monkeypatch):
+    assert hand_over.received(type(wanted().config)) is None
+    with hand_over.handed_over(wanted()):
+        monkeypatch.delenv(rank_process.LAUNCHER_VARIABLE)
+        assert hand_over.received(type(wanted().config)) is None
+
+
+def test_a_name_is_given_to_both_configurations():
+    named = wanted().named("one")
+    assert (named.asked.run_name, named.config.run_name) == ("one", "one")
+    assert named.config.n_envs == 64

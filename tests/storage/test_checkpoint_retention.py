@@ -1,0 +1,126 @@
+"""Which checkpoints go and which stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.distributed.world import World
+from lockstep.errors import NoValidCheckpoint
+from lockstep.storage.checkpoint import Snapshot, save
+from lockstep.storage.checkpoint_retention import newest_valid, prune, sweep, verify_run
+
+
+def stored(root: Path, *steps: int) -> list[Path]:
+    snapshot = Snapshot({"weight": torch.ones(2)}, {}, {}, {0: {}})
+    return [save(root, snapshot, world=World(), step=step, workload="snake", extra={}) for step in steps]
+
+
+def kept(root: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in (root / "checkpoints").glob("step-*"))
+
+
+def damage(path: Path) -> None:
+    (path / "state.json").write_text("")
+
+
+def test_the_newest_three_stay(tmp_path):
+    stored(tmp_path, 1, 2, 3, 4, 5)
+    prune(tmp_path, keep=3, protect=set())
+    assert kept(tmp_path) == [3, 4, 5]
+
+
+def test_steps_are_ordered_as_numbers(tmp_path):
+    stored(tmp_path, 10**11, 9, 10)
+    prune(tmp_path, keep=1, protect=set())
+    assert kept(tmp_path) == [10**11]
+
+
+def test_the_protected_stay(tmp_path):
+    first, *_ = stored(tmp_path, 1, 2, 3)
+    prune(tmp_path, keep=1, protect={first})
+    assert kept(tmp_path) == [1, 3]
+
+
+def test_nothing_goes_while_the_newest_does_not_verify(tmp_path):
+    *_, newest = stored(tmp_path, 1, 2, 3)
+    torn = tmp_path / "checkpoints" / ".tmp-step-000000000002-dead"
+    torn.mkdir()
+    damage(newest)
+    prune(tmp_path, keep=1, protect=set())
+    assert kept(tmp_path) == [1, 2, 3]
+    assert torn.exists()
+
+
+def test_a_damaged_one_does_not_count_and_goes_with_its_age(tmp_path):
+    _, _, third, _ = stored(tmp_path, 1, 2, 3, 4)
+    damage(third)
+    prune(tmp_path, keep=2, protect=set())
+    assert kept(tmp_path) == [2, 3, 4]
+    stored(tmp_path, 5)
+    prune(tmp_path, keep=2, protect=set())
+    assert kept(tmp_path) == [4, 5]
+
+
+def test_dead_writes_are_swept_once_a_newer_checkpoint_stands(tmp_path):
+    stored(tmp_path, 5)
+    folder = tmp_path / "checkpoints"
+    for name in (".tmp-step-000000000004-dead", ".tmp-step-000000000005-dead", ".tmp-step-000000000006-dead"):
+        (folder / name / "lanes").mkdir(parents=True)
+    prune(tmp_path, keep=1, protect=set())
+    assert [path.name for path in folder.glob(".tmp-*")] == [".tmp-step-000000000006-dead"]
+
+
+def test_what_is_written_beside_the_checkpoints_is_left_to_those_who_write_it(tmp_path):
+    stored(tmp_path, 5)
+    (tmp_path / ".tmp-best-dead").mkdir()
+    (tmp_path / ".tmp-status.json-dead").write_text("{")
+    prune(tmp_path, keep=1, protect=set())
+    assert len(list(tmp_path.iterdir())) == 3
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
+def test_dead_writes_are_named_and_not_used(tmp_path):
+    torn = tmp_path / "checkpoints" / ".tmp-step-000000000006-dead"
+    torn.mkdir(parents=True)
+    reports = []
+    assert newest_valid(tmp_path, reports.append) is None
+    assert reports == [f"{torn}: a write that did not end, left aside"]
+
+
+def test_nothing_behind_a_link_is_used_or_removed(tmp_path):
+    elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
+    stored(elsewhere, 1, 2, 3)
+    (elsewhere / "checkpoints" / ".tmp-step-000000000002-dead").mkdir()
+    before = sorted(elsewhere.rglob("*"))
+    run.mkdir()
+    (run / "checkpoints").symlink_to(elsewhere / "checkpoints")
+    prune(run, keep=1, protect=set())
+    sweep(run)
+    for look in (lambda: newest_valid(run, pytest.fail), lambda: verify_run(run)):
+        with pytest.raises(NoValidCheckpoint, match="checkpoints: is a link"):
+            look()
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_link_inside_a_checkpoint_makes_it_a_damaged_one(tmp_path):
+    first, second, third = stored(tmp_path, 1, 2, 3)
+    (third / "lanes").rename(tmp_path / "lanes")
+    (third / "lanes").symlink_to(tmp_path / "lanes")
+    second.rename(tmp_path / "second")
+    second.symlink_to(tmp_path / "second")
+    reports = []
+    assert newest_valid(tmp_path, reports.append) == first
+    assert "lanes: is a link" in reports[0]
+    assert "not a directory" in reports[1]
+
+
+def test_names_hold_every_step_that_settings_allow_in_the_order_of_steps(tmp_path):
+    steps = [10**15, 999_999_999_999, 7, 10**12]
+    stored(tmp_path, *steps)
+    assert newest_valid(tmp_path, pytest.fail).name == "step-1000000000000000"
+    (tmp_path / "checkpoints" / "step-0000000000000009").mkdir()  # nine, spelled as nobody spells it
+    prune(tmp_path, keep=2, protect=set())
+    assert kept(tmp_path) == [9, 10**12, 10**15]
+    assert verify_run(tmp_path).keys() == {"checkpoints/step-1000000000000", "checkpoints/step-1000000000000000"}
