@@ -18,7 +18,7 @@ from lockstep.config.sources import from_yaml, to_yaml
 from lockstep.distributed.pool import RankPool
 from lockstep.distributed.world import World
 from lockstep.run.learner import Learner
-from lockstep.storage.async_checkpointer import Order, Scribe
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
 from lockstep.storage.checkpoint import weights_hash
 from lockstep.storage.tensor_file import stored_size
 from lockstep.workloads import registry
@@ -32,7 +32,7 @@ def measure(world: World, workload: str, config_text: str, folder: str, every: f
     config = from_yaml(config_text, registry.load(workload).config_class)
     world = world.with_lanes(config.effective_lanes, config.sync)
     learner = open_learner(world, workload, config_text)
-    scribe = Scribe(Path(folder), world, workload, keep=2, written=lambda order: None, say=print)
+    scribe = AsyncCheckpointer(Path(folder), world, workload, keep=2, written=lambda order: None, say=print)
     stretch(world, learner, scribe, 0.0, [])
     stalls: list[float] = []
     pairs = []
@@ -48,7 +48,7 @@ def measure(world: World, workload: str, config_text: str, folder: str, every: f
 
 
 def stretch(
-    world: World, learner: Learner, scribe: Scribe | None, least: float, stalls: list[float]
+    world: World, learner: Learner, scribe: AsyncCheckpointer | None, least: float, stalls: list[float]
 ) -> tuple[float, float, float]:
     """Train for so many seconds, at least one update; returns steps, seconds and seconds of processor time."""
     world.device_barrier()

@@ -15,7 +15,7 @@ import numpy as np
 
 from lockstep.workloads.control import names
 from lockstep.workloads.control.hosting import Host, Sizes
-from lockstep.workloads.control.worker_pool import crew
+from lockstep.workloads.control.worker_pool import shared_pool
 
 
 def steps_per_second(step, actions, seconds):
@@ -67,7 +67,7 @@ def main():
     actions = np.random.RandomState(0).uniform(-1, 1, (64, options.envs, action)).astype(np.float32)
     hosts = {"one process": Host(tasks, dims, sizes)}
     for count in map(int, options.workers.split(",")):
-        hosts[f"{count} processes"] = crew().host(count, tasks, dims, sizes)
+        hosts[f"{count} processes"] = shared_pool().host(count, tasks, dims, sizes)
         hosts[f"{count} threads"] = Threads(count, tasks, dims, sizes)
     print(f"{options.task}, {options.envs} environments, {os.cpu_count()} processors, agent steps/s:")
     for name, host in hosts.items():

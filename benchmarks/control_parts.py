@@ -81,16 +81,16 @@ def main():
     print(f"agent steps/s          {(learner.steps - steps) / seconds:10,.1f}   (rounds of {config.n_steps} steps)")
     split = {part: spent / seconds for part, spent in learner.timings().items()}
     print("    of the host's time:", ", ".join(f"{part} {share:.0%}" for part, share in split.items()))
-    training, pilot, env = learner._training, learner._collectors[0]._pilot, learner._collectors[0]._env
+    training, actor, env = learner._training, learner._collectors[0]._actor, learner._collectors[0]._env
 
     def update(_):
         training.step()
 
     def plan(number):
-        pilot.decide(number)
-        pilot.action()
+        actor.decide(number)
+        actor.action()
 
-    action = pilot.action().clone()
+    action = actor.action().clone()
     print(f"updates/s              {per_second(update, args.calls, finish):10,.1f}")
     print(f"plans/s                {per_second(plan, args.calls, finish) * env.count:10,.1f}   ({env.count} at once)")
     print(f"environment steps/s    {per_second(lambda _: env.step(action), args.calls, finish) * env.count:10,.1f}")

@@ -2,11 +2,11 @@
 
 import torch
 
-from lockstep.compute.host_transfer import Staging
+from lockstep.compute.host_transfer import HostTransfer
 
 
 def test_what_is_sent_arrives_under_its_name():
-    staging = Staging(2, {"flag": (), "vector": (3,), "table": (2, 2)}, torch.device("cpu"))
+    staging = HostTransfer(2, {"flag": (), "vector": (3,), "table": (2, 2)}, torch.device("cpu"))
     views = dict(staging.views)
     for shift in (0.0, 10.0):
         vector, table = torch.arange(6.0).view(2, 3) + shift, torch.arange(8).view(2, 2, 2) + int(shift)

@@ -3,21 +3,21 @@
 import torch
 from torch import nn
 
-from lockstep.compute.optimizer import Descent
+from lockstep.compute.optimizer import Optimizer
 
 
-def _descent(max_norm=1e9, rate=0.1):
+def _optimizer(max_norm=1e9, rate=0.1):
     layer = nn.Linear(2, 1, bias=False)
     nn.init.constant_(layer.weight, 1.0)
-    descent = Descent(dict(layer.named_parameters()), eps=1e-8, max_norm=max_norm)
-    descent.set_rate(rate)
-    return layer, descent
+    optimizer = Optimizer(dict(layer.named_parameters()), eps=1e-8, max_norm=max_norm)
+    optimizer.set_rate(rate)
+    return layer, optimizer
 
 
 def test_the_first_step_of_adam_moves_by_the_rate():
-    layer, descent = _descent()
+    layer, optimizer = _optimizer()
     layer.weight.grad = torch.tensor([[5.0, -0.1]])
-    descent.step()
+    optimizer.step()
     torch.testing.assert_close(layer.weight.detach(), torch.tensor([[0.9, 1.1]]))
 
 
@@ -25,46 +25,46 @@ def test_weights_decay_and_biases_and_scales_do_not():
     layer = nn.Linear(2, 1)
     layer.scale = nn.Parameter(torch.ones(3, 2))
     nn.init.ones_(layer.weight), nn.init.ones_(layer.bias)
-    descent = Descent(dict(layer.named_parameters()), eps=1e-8, max_norm=1e9, weight_decay=0.1)
-    descent.set_rate(0.5)
+    optimizer = Optimizer(dict(layer.named_parameters()), eps=1e-8, max_norm=1e9, weight_decay=0.1)
+    optimizer.set_rate(0.5)
     for parameter in layer.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    descent.step()
+    optimizer.step()
     torch.testing.assert_close(layer.weight.detach(), torch.full((1, 2), 0.95))
     assert layer.bias.item() == 1.0 and torch.equal(layer.scale.detach(), torch.ones(3, 2))
 
 
 def test_the_norm_is_reported_before_clipping_and_limited_after():
-    layer, descent = _descent(max_norm=0.5)
+    layer, optimizer = _optimizer(max_norm=0.5)
     layer.weight.grad = torch.tensor([[3.0, 4.0]])
-    norm, finite = descent.step()
+    norm, finite = optimizer.step()
     assert float(norm) == 5.0 and bool(finite)
     torch.testing.assert_close(layer.weight.grad.norm(), torch.tensor(0.5), rtol=1e-5, atol=0)
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing():
-    layer, descent = _descent()
+    layer, optimizer = _optimizer()
     layer.weight.grad = torch.tensor([[1.0, 1.0]])
-    descent.step()
-    weight, state = layer.weight.detach().clone(), {k: v.clone() for k, v in descent.state().items()}
+    optimizer.step()
+    weight, state = layer.weight.detach().clone(), {k: v.clone() for k, v in optimizer.state().items()}
     for bad in (float("nan"), float("inf")):
         layer.weight.grad = torch.tensor([[1.0, bad]])
-        _, finite = descent.step()
+        _, finite = optimizer.step()
         assert not bool(finite)
     assert torch.equal(layer.weight, weight)
-    assert all(torch.equal(state[name], value) for name, value in descent.state().items())
+    assert all(torch.equal(state[name], value) for name, value in optimizer.state().items())
 
 
 def test_a_loaded_state_goes_on_to_the_same_bits():
     generator = torch.Generator().manual_seed(0)
     gradients = torch.randn(6, 1, 2, generator=generator)
-    layer, descent = _descent()
+    layer, optimizer = _optimizer()
     for number, gradient in enumerate(gradients):
         if number == 3:
-            kept_weight, kept = layer.weight.detach().clone(), {k: v.clone() for k, v in descent.state().items()}
+            kept_weight, kept = layer.weight.detach().clone(), {k: v.clone() for k, v in optimizer.state().items()}
         layer.weight.grad = gradient.clone()
-        descent.step()
-    other, resumed = _descent()
+        optimizer.step()
+    other, resumed = _optimizer()
     with torch.no_grad():
         other.weight.copy_(kept_weight)
     resumed.load(kept)
@@ -79,8 +79,8 @@ def test_some_parameters_move_at_a_rate_of_their_own():
     for weight in layers.parameters():
         nn.init.zeros_(weight)
         weight.grad = torch.ones_like(weight)
-    descent = Descent(dict(layers.named_parameters()), 1e-8, 1e9, scales={"slow.": 0.3})
-    descent.set_rate(0.1)
-    descent.step()
+    optimizer = Optimizer(dict(layers.named_parameters()), 1e-8, 1e9, scales={"slow.": 0.3})
+    optimizer.set_rate(0.1)
+    optimizer.step()
     moved = {name: round(weight.item(), 6) for name, weight in layers.named_parameters()}
     assert moved == {"slow.weight": -0.03, "quick.weight": -0.1}

@@ -23,10 +23,10 @@ BEGINNING = """
 import json, os, signal, sys, time
 from pathlib import Path
 from lockstep.launch.rank_process import enter_rank
-from lockstep.launch.heartbeat import Pulse
+from lockstep.launch.heartbeat import Heartbeat
 enter_rank()
 rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-place, pulse = Path(sys.argv[1]), Pulse.of_this_rank()
+place, heartbeat = Path(sys.argv[1]), Heartbeat.of_this_rank()
 
 def wait_for(name):
     while not (place / name).exists():
@@ -38,7 +38,7 @@ import psutil, torch
 from lockstep.distributed.world import open_world
 with open_world("cpu", timeout=60) as world:
     for step in range(5):
-        pulse.tell(step, "learning")
+        heartbeat.tell(step, "learning")
         total = world.sum(torch.ones(1)).item()
         if attempt == 0 and step == 3 and world.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -46,7 +46,7 @@ with open_world("cpu", timeout=60) as world:
     listening = sorted({ip for found in world.gather_json(mine) for ip in found})
     if world.leads:
         (place / "result").write_text(json.dumps([attempt, total, world.size, listening]))
-    pulse.tell(5, "finished")
+    heartbeat.tell(5, "finished")
 """
 
 
@@ -150,7 +150,7 @@ def test_a_traceback_is_shown_once_and_the_same_one_twice_ends_the_run(start, tm
     code, lines = start("""
         (place / f"attempt-{attempt}-{rank}").touch()
         wait_for(f"attempt-{attempt}-{1 - rank}")
-        pulse.tell(7, "acting")
+        heartbeat.tell(7, "acting")
         if rank == 1:
             raise ValueError("bad lane")
         time.sleep(0.1)
@@ -243,7 +243,7 @@ def test_a_stopped_rank_is_found_named_and_replaced(start, monkeypatch):
     code, lines = start(
         """
         if attempt == 0:
-            pulse.tell(12, "learning")
+            heartbeat.tell(12, "learning")
             if rank == 1:
                 time.sleep(0.2)
                 os.kill(os.getpid(), signal.SIGSTOP)
@@ -357,7 +357,7 @@ def test_a_rank_that_leaves_early_is_not_waited_for_though_its_peers_never_notic
     # As with NCCL, where nobody tells the others that a peer is gone.
     code, lines = start("""
         if attempt == 0:
-            pulse.tell(3, "learning")
+            heartbeat.tell(3, "learning")
             if rank == 1:
                 os._exit(0)
             time.sleep(600)
@@ -368,7 +368,7 @@ def test_a_rank_that_leaves_early_is_not_waited_for_though_its_peers_never_notic
 
 def test_a_rank_that_has_finished_leaves_the_others_time_to_finish(start):
     script = """
-        pulse.tell(3, "finished")
+        heartbeat.tell(3, "finished")
         time.sleep(3 * (rank == 0))
     """
     assert start(script) == (0, [])

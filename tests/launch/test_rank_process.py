@@ -7,7 +7,7 @@ import pytest
 from lockstep.cli.main import main
 from lockstep.errors import UserError
 from lockstep.launch import rank_process, resources
-from lockstep.launch.heartbeat import NO_READING, Pulse
+from lockstep.launch.heartbeat import NO_READING, Heartbeat
 
 
 @pytest.fixture
@@ -98,11 +98,11 @@ def test_a_rank_whose_launcher_is_gone_already_ends():
 
 
 def test_the_launcher_reads_what_a_rank_tells(tmp_path, monkeypatch):
-    launcher = Pulse.create(tmp_path / "pulse")
+    launcher = Heartbeat.create(tmp_path / "heartbeat")
     assert launcher.read() == NO_READING
     assert launcher.read().where() == ""
-    monkeypatch.setenv("LOCKSTEP_PULSE", str(tmp_path / "pulse"))
-    rank = Pulse.of_this_rank()
+    monkeypatch.setenv("LOCKSTEP_HEARTBEAT", str(tmp_path / "heartbeat"))
+    rank = Heartbeat.of_this_rank()
     rank.tell(12_345, "learning")
     rank.beat()
     assert launcher.read().where() == "step 12,345 (learning)"
@@ -110,8 +110,8 @@ def test_the_launcher_reads_what_a_rank_tells(tmp_path, monkeypatch):
 
 
 def test_without_a_launcher_the_pulse_is_told_to_nobody(monkeypatch):
-    monkeypatch.delenv("LOCKSTEP_PULSE", raising=False)
-    Pulse.of_this_rank().tell(1, "x" * 100)
+    monkeypatch.delenv("LOCKSTEP_HEARTBEAT", raising=False)
+    Heartbeat.of_this_rank().tell(1, "x" * 100)
 
 
 @pytest.mark.parametrize(("before", "after"), [({}, "2000"), ({"MIMALLOC_PURGE_DELAY": "7"}, "7")])

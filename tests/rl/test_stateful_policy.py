@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lockstep.rl.recurrent_policy import LSTMPolicy
-from lockstep.rl.stateful_policy import Mind
+from lockstep.rl.stateful_policy import StatefulPolicy
 
 CPU = torch.device("cpu")
 
@@ -22,37 +22,37 @@ class Counter(nn.Module):
 
 
 def test_a_mind_counts_on_until_it_forgets():
-    mind = Mind(Counter(), 3, CPU)
+    policy = StatefulPolicy(Counter(), 3, CPU)
     one = torch.ones(3, 1)
-    assert mind.act(one)[1].tolist() == [1, 1, 1]
-    assert mind.act(one)[1].tolist() == [2, 2, 2]
-    mind.forget(torch.tensor([False, True, False]))
-    assert mind.act(one)[1].tolist() == [3, 1, 3]
-    mind.forget()
-    assert mind.act(one)[1].tolist() == [1, 1, 1]
+    assert policy.act(one)[1].tolist() == [1, 1, 1]
+    assert policy.act(one)[1].tolist() == [2, 2, 2]
+    policy.forget(torch.tensor([False, True, False]))
+    assert policy.act(one)[1].tolist() == [3, 1, 3]
+    policy.forget()
+    assert policy.act(one)[1].tolist() == [1, 1, 1]
 
 
 def test_a_look_is_not_remembered():
-    mind = Mind(Counter(), 1, CPU)
+    policy = StatefulPolicy(Counter(), 1, CPU)
     one = torch.ones(1, 1)
-    mind.act(one)
-    assert mind.value(one).tolist() == mind.value(one).tolist() == [2]
+    policy.act(one)
+    assert policy.value(one).tolist() == policy.value(one).tolist() == [2]
 
 
 def test_what_is_remembered_can_be_saved_and_taken_up():
-    mind, other = Mind(Counter(), 2, CPU), Mind(Counter(), 2, CPU)
-    mind.act(torch.tensor([[5.0], [7.0]]))
-    assert {name: value.tolist() for name, value in mind.state().items()} == {"memory.0": [[5.0], [7.0]]}
-    other.load({"memory.0": mind.state()["memory.0"], "env.something": torch.zeros(2)})
+    policy, other = StatefulPolicy(Counter(), 2, CPU), StatefulPolicy(Counter(), 2, CPU)
+    policy.act(torch.tensor([[5.0], [7.0]]))
+    assert {name: value.tolist() for name, value in policy.state().items()} == {"memory.0": [[5.0], [7.0]]}
+    other.load({"memory.0": policy.state()["memory.0"], "env.something": torch.zeros(2)})
     assert other.act(torch.ones(2, 1))[1].tolist() == [6, 8]
 
 
 def test_a_network_without_a_memory_is_only_called():
-    mind = Mind(nn.ModuleList(), 2, CPU)
-    mind._network = lambda observation: (observation, observation.sum(-1))
-    assert mind.act(torch.ones(2, 3))[1].tolist() == mind.value(torch.ones(2, 3)).tolist() == [3, 3]
-    assert mind.state() == {} and mind.memory == ()
-    mind.forget(torch.tensor([True, False]))
+    policy = StatefulPolicy(nn.ModuleList(), 2, CPU)
+    policy._network = lambda observation: (observation, observation.sum(-1))
+    assert policy.act(torch.ones(2, 3))[1].tolist() == policy.value(torch.ones(2, 3)).tolist() == [3, 3]
+    assert policy.state() == {} and policy.memory == ()
+    policy.forget(torch.tensor([True, False]))
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -64,13 +64,13 @@ def test_acting_step_by_step_is_the_sequence(separate):
     observation = torch.randn(8, 2, 6)
     keep = torch.ones(8, 2)
     keep[3, 1] = keep[5, 0] = 0.0
-    mind = Mind(policy, 2, CPU)
-    mind.act(torch.randn(2, 6))
-    before = tuple(part.clone() for part in mind.memory)
+    policy = StatefulPolicy(policy, 2, CPU)
+    policy.act(torch.randn(2, 6))
+    before = tuple(part.clone() for part in policy.memory)
     logits, values, forecasts = policy.sequence(observation, before, keep)
     for t in range(8):
-        mind.forget(keep[t] == 0.0)
-        now = mind.act(observation[t])
+        policy.forget(keep[t] == 0.0)
+        now = policy.act(observation[t])
         torch.testing.assert_close(now[0], logits[t])
         torch.testing.assert_close(now[1], values[t])
     assert forecasts.shape == (8, 2, 2)

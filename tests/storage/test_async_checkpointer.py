@@ -8,7 +8,7 @@ import torch
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed
 from lockstep.storage import async_checkpointer, checkpoint
-from lockstep.storage.async_checkpointer import Order, Scribe
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
 from lockstep.storage.checkpoint import CheckpointFailed, Snapshot, load
 
 
@@ -16,7 +16,7 @@ from lockstep.storage.checkpoint import CheckpointFailed, Snapshot, load
 def desk(tmp_path):
     """A scribe, the steps that it has written, and what it said."""
     written, said = [], []
-    made = Scribe(
+    made = AsyncCheckpointer(
         tmp_path,
         World().with_lanes(1, "fast"),
         "snake",
@@ -107,7 +107,7 @@ def test_a_world_that_was_superseded_publishes_nothing(tmp_path):
     def refuse():
         raise RunFailed("taken over")
 
-    made = Scribe(
+    made = AsyncCheckpointer(
         tmp_path,
         World().with_lanes(1, "fast"),
         "snake",
@@ -125,7 +125,7 @@ def test_a_world_that_was_superseded_publishes_nothing(tmp_path):
 def save_while_meeting(world, folder, steps):
     """Save again and again while the training's own meetings go on. Called by every rank."""
     world = world.with_lanes(4, "fast")
-    made = Scribe(folder, world, "snake", keep=3, written=lambda order: None, say=print)
+    made = AsyncCheckpointer(folder, world, "snake", keep=3, written=lambda order: None, say=print)
     for step in range(steps):
         lanes = {lane: {"place": torch.full((1000,), step)} for lane in world.lanes.mine}
         made.save(Order(Snapshot({"weight": torch.full((5,), float(step))}, {}, {}, lanes), step, {}))

@@ -73,10 +73,10 @@ def _looks(options: DoctorOptions) -> list[Callable[[], list[Finding]]]:
         return look_at_host(torch.cuda.device_count())
 
     looks = [lambda: look_at_folder(Path(options.runs_dir)), devices, host, network]
-    return [*looks, lambda: _trial(options.ranks)] if options.ranks else looks
+    return [*looks, lambda: _all_reduce(options.ranks)] if options.ranks else looks
 
 
-def _trial(ranks: int) -> list[Finding]:
+def _all_reduce(ranks: int) -> list[Finding]:
     """Start ranks and let them add up a gradient."""
     from lockstep.distributed.pool import RankPool
     from lockstep.errors import LockstepError

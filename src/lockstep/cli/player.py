@@ -11,7 +11,7 @@ from lockstep.compute import random
 from lockstep.compute.precision import Precision
 from lockstep.errors import UserError
 from lockstep.rl import distributions
-from lockstep.rl.stateful_policy import Mind
+from lockstep.rl.stateful_policy import StatefulPolicy
 
 
 class Player:
@@ -27,7 +27,7 @@ class Player:
         self._precision = Precision(subject.config.precision, self._device)
         self._seed = seed
         self._draws = 0
-        self._mind: Mind | None = None
+        self._policy: StatefulPolicy | None = None
         self._count = 0
 
     @torch.no_grad()
@@ -40,33 +40,33 @@ class Player:
 
     def look(self, observation: Tensor) -> Tensor:
         """The probabilities (B, A) of all actions, on the CPU, for observations that are not remembered."""
-        mind = self._mind_of(len(observation))
-        before = [part.clone() for part in mind.memory]
+        policy = self._policy_of(len(observation))
+        before = [part.clone() for part in policy.memory]
         probabilities = self.act(observation)[1]
-        for part, kept in zip(mind.memory, before, strict=True):
+        for part, kept in zip(policy.memory, before, strict=True):
             part.copy_(kept)
         return probabilities
 
     def forget(self, ended: Tensor | None = None) -> None:
         """Forget the environments whose episodes ended (B,), or all."""
-        if self._mind is not None:
-            self._mind.forget(None if ended is None else ended.to(self._device))
+        if self._policy is not None:
+            self._policy.forget(None if ended is None else ended.to(self._device))
 
     def _logits(self, observation: Tensor) -> Tensor:
-        mind = self._mind_of(len(observation))
+        policy = self._policy_of(len(observation))
         try:
             with self._precision.autocast():
-                return mind.act(observation.to(self._device))[0].float()
+                return policy.act(observation.to(self._device))[0].float()
         except (RuntimeError, AttributeError) as error:
             what = f"of shape {tuple(observation.shape)}" if isinstance(observation, Tensor) else "of this kind"
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"observations {what}: the network does not take them ({reason})") from error
 
-    def _mind_of(self, count: int) -> Mind:
+    def _policy_of(self, count: int) -> StatefulPolicy:
         """What remembers a batch of this size; another size is another batch."""
-        if self._mind is None or self._count != count:
-            self._mind, self._count = Mind(self._network, count, self._device), count
-        return self._mind
+        if self._policy is None or self._count != count:
+            self._policy, self._count = StatefulPolicy(self._network, count, self._device), count
+        return self._policy
 
     def _draw(self, log_probabilities: Tensor) -> Tensor:
         index = torch.arange(len(log_probabilities), device=self._device)
@@ -83,7 +83,7 @@ class _Moment:
     steps: Tensor
 
 
-class Actor:
+class PlanningPlayer:
     """Plays with a learner that chooses its actions itself, as by planning; (B, A) numbers instead of a choice."""
 
     def __init__(self, subject: Subject, model: TrainedModel, seed: int = 0) -> None:
@@ -117,6 +117,6 @@ class Actor:
         """There is nothing to forget: every observation is planned from anew."""
 
 
-def player_of(subject: Subject, model: TrainedModel, seed: int = 0) -> Player | Actor:
+def player_of(subject: Subject, model: TrainedModel, seed: int = 0) -> Player | PlanningPlayer:
     """Who plays with a trained model."""
-    return (Actor if hasattr(model.learner, "acting") else Player)(subject, model, seed)
+    return (PlanningPlayer if hasattr(model.learner, "acting") else Player)(subject, model, seed)

@@ -40,7 +40,7 @@ CEILING = 0.01
 NUDGES = 4
 # Numbers are kept in fp32: a yardstick below its resolution measures nothing.
 RESOLUTION = 2.0**-23
-_TRIAL = "lockstep.cli.short_runs"
+_SHORT_RUNS = "lockstep.cli.short_runs"
 
 Tensors = dict[str, "Tensor"]
 Answers = dict[str, dict[str, Any]]
@@ -88,7 +88,7 @@ class FastProof:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Outcome:
     """Some updates on end on one number of ranks, and how far their result is from the same on one rank."""
 
     sync: str
@@ -111,31 +111,31 @@ class Proof:
         self._config = replace(config, threads=1, log_every=1)
         self._timeout = 600.0 + 60.0 * updates
 
-    def fast(self, sizes: list[int], redo: str | Callable[..., Any] = f"{_TRIAL}:redo") -> FastProof:
+    def fast(self, sizes: list[int], redo: str | Callable[..., Any] = f"{_SHORT_RUNS}:redo") -> FastProof:
         """Compare stretches in true fp32; `redo` is what trains them on several ranks."""
         place, count = self._place("walk"), -(-self._updates // STRETCH)
         arguments = (self._text("fast", "fp32"), count, STRETCH, str(place))
-        one = _Results(place, self._run(f"{_TRIAL}:walk", *arguments, ranks=1))
+        one = _Results(place, self._run(f"{_SHORT_RUNS}:walk", *arguments, ranks=1))
         # Before there is enough data to learn from, there is nothing to compare.
         starts = {name: a["start"] for name, a in one.answers.items() if one.moved(name, a["start"])}
         if not starts:
             raise UserError(f"--updates {self._updates}: nothing is learnt in so few; give more")
-        lanes = self._redo(f"{_TRIAL}:redo", "exact", 1, starts)
+        lanes = self._redo(f"{_SHORT_RUNS}:redo", "exact", 1, starts)
         yardstick = Gap.over([one.gap(lanes, name, start) for name, start in starts.items()], median)
         limit = Gap(*(min(CEILING, MULTIPLE * max(part, RESOLUTION)) for part in astuple(yardstick)))
         rows = [self._row(redo, size, starts, one, limit) for size in sizes if size > 1]
         return FastProof(len(starts), yardstick, limit, rows)
 
-    def on_end(self, sync: str, sizes: list[int]) -> Iterator[Trial]:
+    def on_end(self, sync: str, sizes: list[int]) -> Iterator[Outcome]:
         """Train all updates on end, in the configuration's own precision, on each number of ranks."""
         results: dict[int, _Results] = {}
         for size in sizes:
             place = self._place(f"{sync}-{size}-on-end")
             text = self._text(sync, self._config.precision)
             arguments = (text, self._updates, str(place / "all"))
-            results[size] = _Results(place, {"all": self._run(f"{_TRIAL}:train_briefly", *arguments, ranks=size)})
+            results[size] = _Results(place, {"all": self._run(f"{_SHORT_RUNS}:train_briefly", *arguments, ranks=size)})
             gap = results[sizes[0]].gap(results[size], "all", None)
-            yield Trial(sync, size, results[size].answers["all"]["sha256"], gap)
+            yield Outcome(sync, size, results[size].answers["all"]["sha256"], gap)
 
     def _row(
         self, redo: str | Callable[..., Any], size: int, starts: dict[str, str], one: "_Results", limit: Gap
@@ -147,7 +147,7 @@ class Proof:
         for nudge in range(1, NUDGES + 1):
             if not outside:
                 break
-            again = self._redo(f"{_TRIAL}:redo", "fast", 1, outside, nudge)
+            again = self._redo(f"{_SHORT_RUNS}:redo", "fast", 1, outside, nudge)
             many = self._redo(redo, "fast", size, outside, nudge)
             gaps |= {name: again.gap(many, name, start) for name, start in outside.items()}
             outside = {name: start for name, start in outside.items() if not gaps[name].within(limit)}

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.cli import argv as command
-from lockstep.cli.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Proof, Trial
+from lockstep.cli.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Outcome, Proof
 from lockstep.config.fields import Count, Pattern
 from lockstep.config.run_config import RunConfig
 from lockstep.config.sources import resolve
@@ -87,7 +87,7 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
         console.print(words.exact(exact))
         console.print(words.drift(list(proof.on_end("fast", sizes))))
     broken = [f"fast on {row.ranks} ranks" for row in fast.rows if not row.holds]
-    broken += [f"exact on {trial.ranks} ranks" for trial in exact if not trial.same]
+    broken += [f"exact on {outcome.ranks} ranks" for outcome in exact if not outcome.same]
     if broken:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
     print(f"one model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
@@ -140,19 +140,19 @@ class _Words:
             table.add_row(str(row.ranks), *_numbers(row.gap), verdict)
         return table
 
-    def exact(self, trials: list[Trial]) -> Table:
+    def exact(self, outcomes: list[Outcome]) -> Table:
         """One hash, or not."""
         table = _table(
             f"exact: {self.updates} updates on end, in {self.precision}",
             ("ranks", "weights", "optimiser", "metrics", "sha256 of the weights", ""),
             "Difference to one rank: none is accepted.",
         )
-        for trial in trials:
-            verdict = "holds" if trial.same else "BROKEN"
-            table.add_row(str(trial.ranks), *_numbers(trial.gap), trial.sha256[:16], verdict)
+        for outcome in outcomes:
+            verdict = "holds" if outcome.same else "BROKEN"
+            table.add_row(str(outcome.ranks), *_numbers(outcome.gap), outcome.sha256[:16], verdict)
         return table
 
-    def drift(self, trials: list[Trial]) -> Table:
+    def drift(self, outcomes: list[Outcome]) -> Table:
         """How far rounding leads in the precision of training."""
         # Only fast rounds the factors of fp32 products, and only where the GPU can.
         tf32 = " with TF32" if self.on_gpu and self.precision == "fp32" else ""
@@ -162,8 +162,8 @@ class _Words:
             "Difference to one rank, relative to the weights: how far rounding leads in the precision of training, "
             "once it changes what is done. Not judged: `--sync exact` is for those who need the same bits.",
         )
-        for trial in trials:
-            table.add_row(str(trial.ranks), _numbers(trial.gap)[0], trial.sha256[:16])
+        for outcome in outcomes:
+            table.add_row(str(outcome.ranks), _numbers(outcome.gap)[0], outcome.sha256[:16])
         return table
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class Staging:
+class HostTransfer:
     """Named numbers of E environments, sent together as float32; what arrives lies where it always does."""
 
     def __init__(self, count: int, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:

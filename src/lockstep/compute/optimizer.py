@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lockstep.compute import torch_private
 
 
-class Descent:
+class Optimizer:
     """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
 
     With a weight decay it is AdamW; biases and the scales of norms do not decay.

@@ -129,7 +129,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Setting:
+class NcclSetting:
     """One environment variable and why it is set."""
 
     name: str
@@ -171,42 +171,44 @@ def _place_for_words() -> str:
     return "" if stat.S_ISREG(os.fstat(2).st_mode) else "/dev/stderr"
 
 
-def settings(facts: Facts) -> list[Setting]:
+def settings(facts: Facts) -> list[NcclSetting]:
     """The variables that make sense for these facts; none on a machine without a GPU."""
     if not facts.gpus:
         return []
     found = []
     if sys.platform == "linux":
         reason = "memory grows in place, so changing batch shapes do not fragment it"
-        found.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", reason))
+        found.append(NcclSetting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", reason))
     if facts.ranks == 1:
         return found
-    found.append(Setting("NCCL_DEBUG", "WARN", "NCCL says what failed, and nothing else"))
+    found.append(NcclSetting("NCCL_DEBUG", "WARN", "NCCL says what failed, and nothing else"))
     if facts.words:
         reason = "its words are shown where a rank fails"
-        found.append(Setting("NCCL_DEBUG_FILE", facts.words, reason, follows="NCCL_DEBUG"))
+        found.append(NcclSetting("NCCL_DEBUG_FILE", facts.words, reason, follows="NCCL_DEBUG"))
     if facts.deterministic:
         # Rings and trees add in an order that ranks, sizes and topology fix, so which of them NCCL takes may stay its
         # own choice; the switches' additions differ between two calls (NVIDIA/nccl#1497, pytorch/pytorch#154880).
         reason = "sums in NVSwitch are not the same at every call; --no-deterministic allows them"
-        found.append(Setting("NCCL_NVLS_ENABLE", "0", reason))
+        found.append(NcclSetting("NCCL_NVLS_ENABLE", "0", reason))
     if facts.nvlink:
-        found.append(Setting("NCCL_P2P_LEVEL", "NVL", "NVLink joins all GPUs of this machine"))
+        found.append(NcclSetting("NCCL_P2P_LEVEL", "NVL", "NVLink joins all GPUs of this machine"))
     return found + (_between_machines(facts) if facts.nodes > 1 else [_within_machine()])
 
 
-def _within_machine() -> Setting:
-    return Setting("NCCL_SOCKET_IFNAME", "lo", "all ranks are on this machine, so NCCL need not listen on the network")
+def _within_machine() -> NcclSetting:
+    return NcclSetting(
+        "NCCL_SOCKET_IFNAME", "lo", "all ranks are on this machine, so NCCL need not listen on the network"
+    )
 
 
-def _between_machines(facts: Facts) -> list[Setting]:
+def _between_machines(facts: Facts) -> list[NcclSetting]:
     found = []
     if facts.infiniband:
-        found.append(Setting("NCCL_IB_DISABLE", "0", f"InfiniBand found: {', '.join(facts.infiniband)}"))
+        found.append(NcclSetting("NCCL_IB_DISABLE", "0", f"InfiniBand found: {', '.join(facts.infiniband)}"))
     else:
-        found.append(Setting("NCCL_IB_DISABLE", "1", "no InfiniBand device here, so NCCL need not look for one"))
+        found.append(NcclSetting("NCCL_IB_DISABLE", "1", "no InfiniBand device here, so NCCL need not look for one"))
     if facts.interface:
-        found.append(Setting("NCCL_SOCKET_IFNAME", facts.interface, "the interface of the default route"))
+        found.append(NcclSetting("NCCL_SOCKET_IFNAME", facts.interface, "the interface of the default route"))
     return found
 
 

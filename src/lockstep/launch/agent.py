@@ -14,7 +14,7 @@ from lockstep.errors import RunFailed, StoppedOnRequest
 from lockstep.launch.failures import Exit
 from lockstep.launch.fork_server import Child, ForkServer
 from lockstep.launch.heartbeat import FINISHED
-from lockstep.launch.heartbeat_monitor import Vigil
+from lockstep.launch.heartbeat_monitor import HeartbeatMonitor
 from lockstep.launch.meeting import Meeting, Place
 from lockstep.launch.rank_setup import RankSetup
 from lockstep.launch.restarts import INTERRUPTED, Decision, RestartPolicy
@@ -152,7 +152,7 @@ class Agent:
         self._deadline = None
         self._missing = 0
         self._makes_room = False
-        self._vigil = Vigil()
+        self._monitor = HeartbeatMonitor()
 
     def _find_place(self) -> Place | int:
         """This machine's place in the next attempt, or the exit code where there is none."""
@@ -215,7 +215,7 @@ class Agent:
 
     def _note_exit(self, rank: int, code: int) -> None:
         ended_by_us, silent = rank in self._ended_by_us, rank in self._silent
-        for_memory = code == -signal.SIGKILL and not ended_by_us and self._vigil.memory_ran_out()
+        for_memory = code == -signal.SIGKILL and not ended_by_us and self._monitor.memory_ran_out()
         found = self._setup.exit_of(
             rank, code, ended_by_launcher=ended_by_us, silent=silent, killed_for_memory=for_memory
         )
@@ -227,7 +227,7 @@ class Agent:
 
     def _end_the_silent(self, running: dict[int, Process]) -> None:
         """End ranks whose heartbeat stopped: stopped processes, and those that never let Python run again."""
-        for rank, quiet in self._vigil.look(self._setup.pulses, running).items():
+        for rank, quiet in self._monitor.look(self._setup.heartbeats, running).items():
             if quiet > self._silence_limit + _CRASH_GRACE:
                 _kill_group(running[rank])
             elif quiet > self._silence_limit and rank not in self._silent:
@@ -247,7 +247,7 @@ class Agent:
             self._missing = missing
             self._deadline = time.monotonic() + _LOSS_GRACE
         # A rank that has not told a step yet does not listen for signals either.
-        started = all(pulse.read().step >= 0 for pulse in self._setup.pulses.values())
+        started = all(heartbeat.read().step >= 0 for heartbeat in self._setup.heartbeats.values())
         if self._meeting.newcomers() and started and not self._makes_room and not self._missing:
             self._makes_room = True
             self._signal_ranks(signal.SIGUSR1)
@@ -263,7 +263,7 @@ class Agent:
         """Decide what to do without the meeting point; None = look for it again."""
         assert self._meeting is not None
         self._end_all()
-        furthest = max((pulse.read().step for pulse in self._setup.pulses.values()), default=-1)
+        furthest = max((heartbeat.read().step for heartbeat in self._setup.heartbeats.values()), default=-1)
         decision = self._policy.out_of_touch(furthest, self._meeting.machines.endpoint)
         self._tell(decision)
         if decision.restart and self._waited(decision.wait):

@@ -1,4 +1,4 @@
-"""A rank's pulse: sixty-four bytes shared with the launcher that say the process runs, and where it has got to."""
+"""A rank's heartbeat: sixty-four bytes shared with the launcher that say the process runs, and where it has got to."""
 
 import mmap
 import os
@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-VARIABLE = "LOCKSTEP_PULSE"
-"""The environment variable by which the launcher tells a rank where its pulse is."""
+VARIABLE = "LOCKSTEP_HEARTBEAT"
+"""The environment variable by which the launcher tells a rank where its heartbeat is."""
 FINISHED = "finished"
 """The section that a rank tells when it has nothing left to do that others wait for."""
 INTERVAL = 0.5
@@ -41,7 +41,7 @@ NO_READING = Reading(0, -1, "")
 """A rank that has said nothing yet."""
 
 
-class Pulse:
+class Heartbeat:
     """The shared bytes of one rank. Writing them costs about a microsecond and cannot block."""
 
     def __init__(self, path: Path | None) -> None:
@@ -52,14 +52,14 @@ class Pulse:
                 self._bytes = mmap.mmap(file.fileno(), _SIZE)
 
     @classmethod
-    def create(cls, path: Path) -> "Pulse":
-        """A new pulse at a path, for the launcher."""
+    def create(cls, path: Path) -> "Heartbeat":
+        """A new heartbeat at a path, for the launcher."""
         path.write_bytes(_BEATS.pack(0) + _PLACE.pack(-1, b""))
         return cls(path)
 
     @classmethod
-    def of_this_rank(cls) -> "Pulse":
-        """The pulse that the launcher reads; one that nobody reads where there is no launcher."""
+    def of_this_rank(cls) -> "Heartbeat":
+        """The heartbeat that the launcher reads; one that nobody reads where there is no launcher."""
         path = os.environ.get(VARIABLE)
         return cls(Path(path) if path else None)
 
@@ -79,16 +79,16 @@ class Pulse:
         _BEATS.pack_into(self._bytes, 0, beats + 1)
 
 
-def keep_beating(pulse: Pulse) -> None:
+def keep_beating(heartbeat: Heartbeat) -> None:
     """Beat from a thread: it goes on while a collective waits, and ends when the process is stopped or stuck."""
     parent = os.getppid()
 
     def beat() -> None:
         while True:
-            pulse.beat()
+            heartbeat.beat()
             if os.getppid() != parent:
                 # Where the kernel has no parent-death signal, a rank without its launcher ends itself here.
                 os._exit(3)
             time.sleep(INTERVAL)
 
-    threading.Thread(target=beat, name="pulse", daemon=True).start()
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()

@@ -1,16 +1,16 @@
-"""The vigil: watches the pulses of ranks from outside, and notices those that no longer answer."""
+"""The heartbeat monitor: watches the heartbeats of ranks from outside, and notices those that no longer answer."""
 
 import contextlib
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from lockstep.launch.heartbeat import Pulse
+from lockstep.launch.heartbeat import Heartbeat
 
 _COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
-class Vigil:
+class HeartbeatMonitor:
     """How long each rank of one attempt has been silent."""
 
     def __init__(self) -> None:
@@ -19,14 +19,14 @@ class Vigil:
         self._looked_at = time.monotonic()
         self._memory_kills = _memory_kills()
 
-    def look(self, pulses: Mapping[int, Pulse], running: Collection[int]) -> dict[int, float]:
+    def look(self, heartbeats: Mapping[int, Heartbeat], running: Collection[int]) -> dict[int, float]:
         """Seconds without a beat, for every running rank."""
         now = time.monotonic()
         # A machine that slept must not count its own absence as theirs.
         passed, self._looked_at = min(now - self._looked_at, 1.0), now
         for rank in running:
-            beats = pulses[rank].read().beats
-            # A rank without a first beat is still starting, or is a program that has no pulse.
+            beats = heartbeats[rank].read().beats
+            # A rank without a first beat is still starting, or is a program that has no heartbeat.
             answered = beats == 0 or beats != self._beats.get(rank)
             self._beats[rank] = beats
             self._quiet[rank] = 0.0 if answered else self._quiet[rank] + passed

@@ -34,7 +34,7 @@ def enter_rank() -> None:
     launcher = os.environ.get(LAUNCHER_VARIABLE)
     die_with_parent(int(launcher) if launcher else None)
     if heartbeat.VARIABLE in os.environ:
-        heartbeat.keep_beating(heartbeat.Pulse.of_this_rank())
+        heartbeat.keep_beating(heartbeat.Heartbeat.of_this_rank())
     sys.excepthook = _leave_traceback
 
 

@@ -34,12 +34,14 @@ class RankSetup:
         self._host = platform.node() if meeting else ""
         self._first = 0
         self._shared: dict[str, str] = {}
-        self.pulses: dict[int, heartbeat.Pulse] = {}
+        self.heartbeats: dict[int, heartbeat.Heartbeat] = {}
 
     def renew(self, place: Place, attempt: int, halvings: int) -> None:
         """Prepare an attempt: this machine's place in the world, how many came before, how often batches are halved."""
         self._first = place.first
-        self.pulses = {rank: heartbeat.Pulse.create(self._path("pulse", rank)) for rank in range(self._count)}
+        self.heartbeats = {
+            rank: heartbeat.Heartbeat.create(self._path("heartbeat", rank)) for rank in range(self._count)
+        }
         for kind in ("error", "stderr"):
             for rank in range(self._count):
                 self._path(kind, rank).unlink(missing_ok=True)
@@ -69,7 +71,7 @@ class RankSetup:
             "RANK": str(self._first + rank),
             "LOCAL_RANK": str(rank),
             rank_process.ERROR_FILE_VARIABLE: str(self._path("error", rank)),
-            heartbeat.VARIABLE: str(self._path("pulse", rank)),
+            heartbeat.VARIABLE: str(self._path("heartbeat", rank)),
         }
         return {**inherited, **self._shared, **own}
 
@@ -85,7 +87,7 @@ class RankSetup:
             code,
             told,
             raised_at,
-            self.pulses[rank].read(),
+            self.heartbeats[rank].read(),
             ended_by_launcher,
             silent,
             self._host,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.compute.host_transfer import Staging
+from lockstep.compute.host_transfer import HostTransfer
 from lockstep.rl.replay import Column, Replay
 
 _AGE = "age"
@@ -37,7 +37,7 @@ class SequenceReplay(Replay):
         columns = {**columns, _AGE: Column((), torch.int32)}
         super().__init__(lanes, rows, width, columns, seed, device)
         self.length, self.device, self._first_lane = length, device, lanes.start
-        self._staging = Staging(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
+        self._transfer = HostTransfer(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
         """On the host: steps that each unfinished episode has so far."""
         self._spare = torch.full((len(lanes), 2), -1)
@@ -48,9 +48,9 @@ class SequenceReplay(Replay):
 
     def append(self, number: int, ended: Tensor, **values: Tensor) -> None:
         """Store the row of this number: (L x W, ...) host tensors; `ended` says where it was an episode's last step."""
-        self._staging.send(**values, **{_AGE: self._age})
+        self._transfer.send(**values, **{_AGE: self._age})
         for name, column in self._columns.items():
-            arrived = self._staging.views[name]
+            arrived = self._transfer.views[name]
             column[:, number % self.rows].copy_(arrived.view(len(self._lane), self.width, *column.shape[3:]))
         self._renew_spare(number)
         self._age = torch.where(ended.view_as(self._age), 0, self._age + 1)

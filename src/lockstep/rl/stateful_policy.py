@@ -26,7 +26,7 @@ class RecurrentPolicy(Protocol):
         """
 
 
-class Mind:
+class StatefulPolicy:
     """A policy that acts in E environments and remembers each of them, where its network has a memory."""
 
     def __init__(self, network: nn.Module, count: int, device: torch.device) -> None:

@@ -7,7 +7,7 @@ from lockstep import failpoints
 from lockstep.compute.random import derive_seed
 from lockstep.config.run_config import RunConfig
 from lockstep.distributed.world import World
-from lockstep.launch.heartbeat import Pulse
+from lockstep.launch.heartbeat import Heartbeat
 from lockstep.launch.stop_request import StopRequest, leave
 from lockstep.reporting.display import Display
 from lockstep.reporting.health import FiniteWatch
@@ -43,7 +43,7 @@ class Loop:
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
-        pulse = Pulse.of_this_rank()
+        heartbeat = Heartbeat.of_this_rank()
         finite = FiniteWatch(self._world, config.nonfinite_limit, learner.updates)
         finished = self._finished()
         with StopRequest(answers=self._world.leads) as request:
@@ -52,13 +52,13 @@ class Loop:
                     self._save(last=True)
                     leave(flag, learner.steps)
                 before, start = learner.steps, time.monotonic()
-                pulse.tell(before, "learning")
+                heartbeat.tell(before, "learning")
                 failpoints.reach_update(learner.updates, learner.model)
                 reports = learner.step()
                 self._journal.note(reports, learner.timings())
                 self._warn(finite.note(learner.updates, reports))
                 self.notes["seconds"] += time.monotonic() - start
-                pulse.tell(learner.steps, "logging, evaluating or saving")
+                heartbeat.tell(learner.steps, "logging, evaluating or saving")
                 finished = self._finished()
                 if config.check_every and learner.updates % config.check_every == 0:
                     self.compare_replicas()

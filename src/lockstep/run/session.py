@@ -16,7 +16,7 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, RunFailed, error_of
 from lockstep.launch.environment import job, local_size
-from lockstep.launch.heartbeat import FINISHED, Pulse
+from lockstep.launch.heartbeat import FINISHED, Heartbeat
 from lockstep.launch.resources import threads_per_rank
 from lockstep.reporting.display import Display, Narrated, Narrator, open_display
 from lockstep.reporting.journal import Journal
@@ -27,7 +27,7 @@ from lockstep.run.learner import Learner, data_digest
 from lockstep.run.loop import Loop
 from lockstep.run.resumption import MADE_WITH, Resumption
 from lockstep.storage import checkpoint, checkpoint_retention, weights
-from lockstep.storage.async_checkpointer import Order, Scribe
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
 from lockstep.storage.run_directory import RunDirectory, State
 
 Build = Callable[[RunConfig, World], Learner]
@@ -54,7 +54,7 @@ class Session:
         self.before_publishing: Callable[[], None] = lambda: None
         """Done on rank 0 before a checkpoint gets its name: a resume from it must find what came before it."""
         self._config_text = to_yaml(config)
-        self._scribe = Scribe(
+        self._checkpointer = AsyncCheckpointer(
             run.path,
             world,
             workload,
@@ -86,7 +86,7 @@ class Session:
         snapshot.state["loop"] = dict(notes)
         extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
         extra |= _data_of(self.learner)
-        self._scribe.save(Order(snapshot, self.learner.steps, extra))
+        self._checkpointer.save(Order(snapshot, self.learner.steps, extra))
 
     def _make_ready(self) -> None:
         self._may_publish()
@@ -100,7 +100,7 @@ class Session:
 
     def settle(self) -> None:
         """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
-        self._scribe.settle()
+        self._checkpointer.settle()
 
     def _note_saved(self, order: Order) -> None:
         self._run.write_status("running", order.step, order.snapshot.state["loop"]["best"])
@@ -206,7 +206,7 @@ def _conduct(
         journal.close()
         if world.leads:
             run.write_status(status, learner.steps, loop.notes["best"])
-    Pulse.of_this_rank().tell(learner.steps, FINISHED)
+    Heartbeat.of_this_rank().tell(learner.steps, FINISHED)
     return learner
 
 

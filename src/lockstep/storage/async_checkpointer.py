@@ -1,4 +1,4 @@
-"""The scribe: writes checkpoints on a thread of its own, one after the other, while the training goes on."""
+"""The async checkpointer: writes checkpoints on a thread of its own while training goes on."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Order:
     extra: dict[str, Any]
 
 
-class Scribe:
+class AsyncCheckpointer:
     """Copies a run's state into host memory, which is all that training waits for, and writes the copy.
 
     Every method is called by every rank. The ranks' threads meet in a group of their own, so that their meetings and
@@ -61,7 +61,7 @@ class Scribe:
         copied = _fits_twice(order.snapshot)
         if copied:
             order = Order(_copy(order.snapshot), order.step, order.extra)
-        self._thread = threading.Thread(target=self._write, args=(order,), name="scribe", daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(order,), name="checkpointer", daemon=True)
         self._thread.start()
         if not copied:
             self._join()

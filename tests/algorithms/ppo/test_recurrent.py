@@ -159,13 +159,13 @@ def test_a_cut_episode_is_valued_with_its_memory_and_the_next_begins_without():
     learner.step()
     (collector,) = learner._collectors
     seen = []
-    value, forget = collector._mind.value, collector._mind.forget
-    collector._mind.value = lambda observation: seen.append(collector._mind.memory[0].clone()) or value(observation)
-    collector._mind.forget = lambda ended: seen.append(ended.clone()) or forget(ended)
+    value, forget = collector._policy.value, collector._policy.forget
+    collector._policy.value = lambda observation: seen.append(collector._policy.memory[0].clone()) or value(observation)
+    collector._policy.forget = lambda ended: seen.append(ended.clone()) or forget(ended)
     collector.collect(1)
     for memory, ended in zip(seen[0:-1:2], seen[1:-1:2], strict=True):
         assert bool(memory[ended].any(1).all())
-    assert bool(collector._mind.memory[0][seen[-2]].eq(0).all())
+    assert bool(collector._policy.memory[0][seen[-2]].eq(0).all())
     rollout = collector.rollout
     assert bool((rollout.bootstrap[rollout.ended] != 0).all()) and not bool(rollout.bootstrap[~rollout.ended].any())
 
@@ -180,9 +180,9 @@ def test_accumulated_parts_give_the_same_update_up_to_rounding():
 def test_the_critics_rate_is_its_own():
     learner = make(separate=True)
     learner.step()
-    assert [group["lr"] for group in learner._descent._adam.param_groups] == [1e-2, 2e-2]
+    assert [group["lr"] for group in learner._optimizer._adam.param_groups] == [1e-2, 2e-2]
     names = dict(learner.model.named_parameters())
-    fast = {id(parameter) for parameter in learner._descent._adam.param_groups[1]["params"]}
+    fast = {id(parameter) for parameter in learner._optimizer._adam.param_groups[1]["params"]}
     assert {name.split(".")[0] for name, value in names.items() if id(value) in fast} == {"critic", "critic_lstm"}
 
 

@@ -15,7 +15,7 @@ from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model, joined
 from lockstep.algorithms.tdmpc2.official import converted, read_official
 from lockstep.algorithms.tdmpc2.planner import Planner, PlanNoise, Search
 from lockstep.algorithms.tdmpc2.value_scale import follow_spread
-from lockstep.compute.optimizer import Descent
+from lockstep.compute.optimizer import Optimizer
 from lockstep.rl.target_networks import follow
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "control"
@@ -127,10 +127,10 @@ def test_one_update(case, tmp_path):
     )
     world_loss, policy_loss = WorldLoss(model, weights, case.discount), PolicyLoss(model, weights)
     named = dict(model.world.named_parameters())
-    world = Descent(named, 1e-8, c["grad_clip_norm"], scales={"encoder.": c["enc_lr_scale"]})
-    policy = Descent(dict(model.policy.named_parameters()), 1e-5, c["grad_clip_norm"])
-    for descent in (world, policy):
-        descent.set_rate(c["lr"])
+    world = Optimizer(named, 1e-8, c["grad_clip_norm"], scales={"encoder.": c["enc_lr_scale"]})
+    policy = Optimizer(dict(model.policy.named_parameters()), 1e-5, c["grad_clip_norm"])
+    for optimizer in (world, policy):
+        optimizer.set_rate(c["lr"])
 
     loss, metrics = world_loss(batch)
     loss.backward()

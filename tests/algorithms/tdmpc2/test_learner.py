@@ -75,10 +75,10 @@ def test_a_plan_is_forgotten_when_its_episode_ends(make_learner):
     for _ in range(3):
         learner.step()
     (collector,) = learner._collectors
-    assert bool((collector._pilot.state() != 0).any(-1).any(-1).all())
+    assert bool((collector._actor.state() != 0).any(-1).any(-1).all())
     learner.step()
     assert learner.made[0].age.tolist() == [0] * 8
-    assert not bool(collector._pilot.state().any())
+    assert not bool(collector._actor.state().any())
 
 
 @pytest.mark.parametrize("changes", [{"mpc": False}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"dropout": 0.0}])

@@ -47,11 +47,11 @@ def test_an_update_and_a_plan_never_wait_for_the_device(make_learner):
     learner = make_learner(World(device=GPU))
     for _ in range(3):
         learner.step()
-    pilot = learner._collectors[0]._pilot
+    actor = learner._collectors[0]._actor
     torch.cuda.set_sync_debug_mode("error")
     try:
         for number in range(3):
             learner._training.step()
-            pilot.decide(number)
+            actor.decide(number)
     finally:
         torch.cuda.set_sync_debug_mode("default")

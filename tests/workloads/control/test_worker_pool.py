@@ -16,7 +16,7 @@ pytest.importorskip("dm_control")
 from lockstep.errors import RunFailed
 from lockstep.workloads.control import worker_pool as crews
 from lockstep.workloads.control.env import make_env
-from lockstep.workloads.control.worker_pool import crew
+from lockstep.workloads.control.worker_pool import shared_pool
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ def envs(count, workers, task="pendulum-swingup", length=5):
 @pytest.fixture(autouse=True, scope="module")
 def no_crew_left():
     yield
-    crew().disband()
+    shared_pool().disband()
 
 
 def gone(pid):
@@ -48,7 +48,7 @@ def wait_until(condition, seconds=20):
 
 def test_workers_give_the_same_numbers_and_the_same_state_as_one_process():
     here, there = envs(3, 1), envs(3, 2)
-    assert len(crew().workers) == 2
+    assert len(shared_pool().workers) == 2
     assert torch.equal(here.reset(), there.reset())
     for _ in range(7):
         action = torch.rand(3, 1) * 2 - 1
@@ -66,45 +66,45 @@ def test_workers_give_the_same_numbers_and_the_same_state_as_one_process():
 def test_the_crew_is_kept_and_forgets_environments_that_nobody_has_any_more():
     first = envs(2, 2)
     first.reset()
-    pids = [worker.pid for worker in crew().workers]
+    pids = [worker.pid for worker in shared_pool().workers]
     del first
-    assert all(worker.retired for worker in crew().workers)
+    assert all(worker.retired for worker in shared_pool().workers)
     second = envs(2, 2)
     second.reset()
-    assert [worker.pid for worker in crew().workers] == pids
-    assert not any(worker.retired for worker in crew().workers)
+    assert [worker.pid for worker in shared_pool().workers] == pids
+    assert not any(worker.retired for worker in shared_pool().workers)
 
 
 def test_a_worker_that_dies_is_told_in_one_line_and_takes_the_others_with_it():
     env = envs(2, 2)
     env.reset()
-    pids = [worker.pid for worker in crew().workers]
+    pids = [worker.pid for worker in shared_pool().workers]
     os.kill(pids[1], signal.SIGKILL)
     with pytest.raises(RunFailed, match=rf"worker {pids[1]}.*signal 9") as caught:
         for _ in range(3):
             env.step(torch.zeros(2, 1))
     assert len(str(caught.value).splitlines()) == 1
-    assert all(map(gone, pids)) and not crew().workers
+    assert all(map(gone, pids)) and not shared_pool().workers
 
 
 def test_workers_go_on_when_the_whole_run_is_told_to_stop():
     env = envs(2, 2)
     env.reset()
-    for worker in crew().workers:
+    for worker in shared_pool().workers:
         for notice in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             os.kill(worker.pid, notice)
     env.step(torch.zeros(2, 1))
-    assert not any(gone(worker.pid) for worker in crew().workers)
+    assert not any(gone(worker.pid) for worker in shared_pool().workers)
 
 
 def test_a_worker_that_falls_silent_is_not_waited_for_for_ever(monkeypatch):
     env = envs(2, 2)
     env.reset()
     monkeypatch.setattr(crews, "PATIENCE", 0.5)
-    os.kill(crew().workers[0].pid, signal.SIGSTOP)
+    os.kill(shared_pool().workers[0].pid, signal.SIGSTOP)
     with pytest.raises(RunFailed, match="silent for"):
         env.step(torch.zeros(2, 1))
-    assert not crew().workers
+    assert not shared_pool().workers
 
 
 def test_an_environment_that_fails_in_a_worker_says_why():
@@ -118,10 +118,10 @@ def test_no_worker_outlives_its_owner():
     code = (
         "import os, signal, torch; from types import SimpleNamespace as N;"
         "from lockstep.workloads.control.env import make_env;"
-        "from lockstep.workloads.control.worker_pool import crew;"
+        "from lockstep.workloads.control.worker_pool import shared_pool;"
         "env = make_env(N(task='pendulum-swingup', episode_length=0, env_workers=2), torch.arange(2), 1,"
         " torch.device('cpu'));"
-        "env.reset(); print(*[w.pid for w in crew().workers], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+        "env.reset(); print(*[w.pid for w in shared_pool().workers], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     pids = [int(word) for word in done.stdout.split()]

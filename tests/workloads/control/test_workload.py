@@ -310,9 +310,9 @@ def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
     learner = open_learner(World(), "control", to_yaml(replace(debug(), episode_length=12)))
     together = learner.evaluate(5, seed=1)
     monkeypatch.setattr(evaluator, "AT_ONCE", 2)
-    monkeypatch.setattr(evaluator, "_PILOTS", 2)
+    monkeypatch.setattr(evaluator, "_ACTORS", 2)
     torch.testing.assert_close(learner.evaluate(5, seed=1).returns, together.returns)
-    assert len(learner._evaluator._pilots) == 2
+    assert len(learner._evaluator._actors) == 2
 
 
 def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):

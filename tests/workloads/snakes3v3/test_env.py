@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.workloads.snakes3v3.env import TeamEnv
+from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS
 from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
@@ -16,7 +16,7 @@ UP, DOWN, LEFT, RIGHT = range(4)
 def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", past=(), first=0, **changes):
     rivals = [players for number, players in enumerate(rules.teams) if number != team]
     opposition = Opposition(Schedule(opponent), rivals, "jidi26", past)
-    return TeamEnv(
+    return SnakesTeamEnv(
         rules,
         torch.arange(first, first + boards),
         seed=3,

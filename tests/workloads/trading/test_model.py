@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lockstep.compute import random
 from lockstep.distributed.replicas import FlatGradient, _local_gradient
 from lockstep.distributed.world import World
-from lockstep.rl.stateful_policy import Mind
+from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.workloads.trading import model
 from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.config import TradingConfig
@@ -37,18 +37,18 @@ def test_acting_step_by_step_is_the_sequence(changes):
     observation = torch.randn(12, 3, 6, generator=generator)
     keep = torch.ones(12, 3)
     keep[5, 1] = keep[6, 1] = keep[9, 2] = 0.0
-    mind = Mind(network, 3, CPU)
+    policy = StatefulPolicy(network, 3, CPU)
     with torch.no_grad():
         for _ in range(2):
-            mind.act(torch.randn(3, 6, generator=generator))
-        logits, values, *_ = network.sequence(observation, tuple(part.clone() for part in mind.memory), keep)
+            policy.act(torch.randn(3, 6, generator=generator))
+        logits, values, *_ = network.sequence(observation, tuple(part.clone() for part in policy.memory), keep)
         for t in range(12):
-            mind.forget(keep[t] == 0.0)
-            now = mind.act(observation[t])
+            policy.forget(keep[t] == 0.0)
+            now = policy.act(observation[t])
             torch.testing.assert_close(now[0], logits[t], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(now[1], values[t], rtol=1e-4, atol=1e-5)
             if t == 5:
-                between = tuple(part.clone() for part in mind.memory)
+                between = tuple(part.clone() for part in policy.memory)
         # The second half from what is remembered of the first is the second half of the whole.
         later = network.sequence(observation[6:], between, keep[6:])[0]
     torch.testing.assert_close(later, logits[6:], rtol=1e-4, atol=1e-5)
@@ -114,7 +114,7 @@ def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_p
     (collector,) = learner._collectors
     collector.env = TradingEnv(config, torch.arange(16), 5, CPU, sparse=False)
     collector._observation.copy_(collector.env.reset())
-    places = [part.data_ptr() for part in collector._mind.memory]
+    places = [part.data_ptr() for part in collector._policy.memory]
     loss, flat = learner._replica._module, FlatGradient(list(learner.model.parameters()))
     collector._time.zero_()
     with Watch() as watch, torch.no_grad():
@@ -124,4 +124,4 @@ def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_p
         _local_gradient(loss, flat, learner._batches[0], learner._precision)
         learner._descend_once()
     assert watch.waits == []
-    assert [part.data_ptr() for part in collector._mind.memory] == places
+    assert [part.data_ptr() for part in collector._policy.memory] == places

@@ -13,7 +13,7 @@ from lockstep.algorithms.ddpg.config import DDPGConfig
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
 from lockstep.compute.graphs import Accelerator
-from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.optimizer import Optimizer, scheduled_rate
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import Metrics, replicate
@@ -67,8 +67,8 @@ class DDPGLearner:
         self._precision = Precision(config.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
         self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
-        self._actor_descent = self._descent_of("actor")
-        self._critic_descent = self._descent_of("critic")
+        self._actor_optimizer = self._optimizer_of("actor")
+        self._critic_optimizer = self._optimizer_of("critic")
         policy = accelerator.compile(self.model.actor)
         self._width = config.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, make_env, policy, vectors) for lanes in world.lanes.cohorts]
@@ -148,9 +148,12 @@ class DDPGLearner:
         """Learning rates of the round."""
         c = self._config
         rates = {}
-        for name, rate, descent in (("actor", c.a_lr, self._actor_descent), ("critic", c.c_lr, self._critic_descent)):
+        for name, rate, optimizer in (
+            ("actor", c.a_lr, self._actor_optimizer),
+            ("critic", c.c_lr, self._critic_optimizer),
+        ):
             now = scheduled_rate(rate, c.lr_schedule, self.steps, c.total_timesteps, c.lr_warmup, c.round_size)
-            descent.set_rate(now)
+            optimizer.set_rate(now)
             rates[f"learning_rate_{name}"] = now
         return rates
 
@@ -181,13 +184,13 @@ class DDPGLearner:
                 self._past.remember(self.model.actor, self.gradient_updates // self._past_every)
 
     def _move_critic_once(self) -> tuple[Tensor, Tensor]:
-        norm, finite = self._critic_descent.step()
+        norm, finite = self._critic_optimizer.step()
         self._precision.learn_from(finite)
         return norm, finite
 
     def _move_actor_once(self) -> tuple[Tensor, Tensor]:
         """The last act of an update: the targets follow both networks."""
-        norm, finite = self._actor_descent.step()
+        norm, finite = self._actor_optimizer.step()
         self._precision.learn_from(finite)
         self.model.follow(self._config.tau)
         return norm, finite
@@ -207,9 +210,9 @@ class DDPGLearner:
                 "lower --a-lr and --c-lr, or go on with --nonfinite skip"
             )
 
-    def _descent_of(self, name: str) -> Descent:
+    def _optimizer_of(self, name: str) -> Optimizer:
         named = self.model.get_submodule(name).named_parameters(prefix=name)
-        return Descent(dict(named), self._config.adam_eps, self._config.max_grad_norm)
+        return Optimizer(dict(named), self._config.adam_eps, self._config.max_grad_norm)
 
     def _collector(self, lanes: range, make_env: MakeEnv, policy: nn.Module, vectors: Vectors) -> Collector:
         config = self._config
@@ -239,7 +242,7 @@ class DDPGLearner:
     def state(self) -> Snapshot:
         """Everything needed to go on: each lane with its memory. Called by every rank."""
         lanes = {k: v for c in self._collectors for k, v in c.state(self._rows_written()).items()}
-        moments = self._actor_descent.state() | self._critic_descent.state()
+        moments = self._actor_optimizer.state() | self._critic_optimizer.state()
         past = self._past.state() if self._past is not None else {}
         counters = {
             "updates": self.updates,
@@ -252,7 +255,7 @@ class DDPGLearner:
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
         written = counters["steps"] // self._config.n_envs
-        moments = self._actor_descent.outline() | self._critic_descent.outline()
+        moments = self._actor_optimizer.outline() | self._critic_optimizer.outline()
         return replace(
             self.state(),
             optimizer=(moments if counters["gradient_updates"] else {}) | (self._past.state() if self._past else {}),
@@ -262,8 +265,8 @@ class DDPGLearner:
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
         self.model.load_state_dict(snapshot.model)
-        self._actor_descent.load(snapshot.optimizer)
-        self._critic_descent.load(snapshot.optimizer)
+        self._actor_optimizer.load(snapshot.optimizer)
+        self._critic_optimizer.load(snapshot.optimizer)
         if self._past is not None:
             self._past.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

@@ -16,7 +16,7 @@ from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl import distributions
 from lockstep.rl.returns import generalised_advantages
 from lockstep.rl.rollout import EpisodeLedger, Episodes, Rollout
-from lockstep.rl.stateful_policy import Mind
+from lockstep.rl.stateful_policy import StatefulPolicy
 
 # Picks actions in place of the policy (behaviour cloning).
 Teacher = Callable[[Any], Tensor]
@@ -55,8 +55,8 @@ class Collector:
         self._describe = describe
         self._observation = env.reset().clone()
         device = self._observation.device
-        self._mind = Mind(network, env.count, device)
-        self.rollout = Rollout(steps, env.count, self._observation, device, self._mind.memory, sequence_length)
+        self._policy = StatefulPolicy(network, env.count, device)
+        self.rollout = Rollout(steps, env.count, self._observation, device, self._policy.memory, sequence_length)
         self.ledger = EpisodeLedger(env.count, device)
         self._uniform = torch.zeros((steps, env.count), device=device)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
@@ -74,7 +74,7 @@ class Collector:
         self._time.zero_()
         for step in range(steps):
             if step % self._sequence_length == 0:
-                self.rollout.write_memory(step // self._sequence_length, self._mind.memory)
+                self.rollout.write_memory(step // self._sequence_length, self._policy.memory)
             if teacher is None:
                 self._advance()
             else:
@@ -89,7 +89,7 @@ class Collector:
 
     def _step(self, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
-            logits, value = self._mind.act(self._observation)
+            logits, value = self._policy.act(self._observation)
             log_probabilities = distributions.log_softmax(logits)
             uniform = self._uniform.index_select(0, self._time).squeeze(0)
             action = (
@@ -108,7 +108,7 @@ class Collector:
             ended = transition.terminated | transition.truncated
             self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
             self.rollout.write_info(self._time, transition.info)
-            self._mind.forget(ended)
+            self._policy.forget(ended)
             self._observation.copy_(transition.observation)
             self._time += 1
 
@@ -117,12 +117,12 @@ class Collector:
         if transition.final_observation is None:
             return torch.zeros_like(transition.reward)
         with self._precision.autocast():
-            value = self._mind.value(transition.final_observation)
+            value = self._policy.value(transition.final_observation)
         return self._gamma * value * transition.truncated
 
     def _estimate(self) -> None:
         with self._part("acting"), self._precision.autocast():
-            last_value = self._mind.value(self._observation)
+            last_value = self._policy.value(self._observation)
         rollout = self.rollout
         advantage = generalised_advantages(
             rollout.reward + rollout.bootstrap, rollout.value, rollout.ended, last_value, self._gamma, self._lambda
@@ -133,7 +133,7 @@ class Collector:
     def state(self) -> dict[str, Tensor]:
         """Environments, unfinished episodes and what is remembered of them, each tensor with E first."""
         ledger = {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
-        return {f"env.{name}": value for name, value in self.env.state().items()} | ledger | self._mind.state()
+        return {f"env.{name}": value for name, value in self.env.state().items()} | ledger | self._policy.state()
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up a state from `state`."""
@@ -141,4 +141,4 @@ class Collector:
         self._observation.copy_(self.env.load(env))
         self.ledger.open_return.copy_(state["ledger.return"])
         self.ledger.open_length.copy_(state["ledger.length"])
-        self._mind.load(state)
+        self._policy.load(state)

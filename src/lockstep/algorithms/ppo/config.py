@@ -30,7 +30,7 @@ class PPOConfig(RunConfig):
     grad_accum: Annotated[int, Range(at_least=1, at_most=4096)] = 1
     """Parts that a batch is computed in, to need less memory; the result stays the same."""
     n_epochs: Annotated[int, Range(at_least=1, at_most=1000)] = 4
-    """Passes over the experience of one update."""
+    """Epochs over the experience of one update."""
     learning_rate: Annotated[float, Range(above=0, at_most=1), Alias("lr")] = 3e-4
     """Adam's step size at the start."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -18,7 +18,7 @@ from lockstep.compute import random
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.lane_states import cut, joined
 from lockstep.compute.moments import mean_and_deviation, moment_sums
-from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.optimizer import Optimizer, scheduled_rate
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import Metrics, Replica, replicate
@@ -28,7 +28,7 @@ from lockstep.errors import RunFailed
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.evaluation import Act, evaluate
-from lockstep.rl.stateful_policy import Mind
+from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.storage.checkpoint import Snapshot
 
 MakeEnv = Callable[[Tensor, int], VectorEnv]
@@ -72,7 +72,7 @@ class PPOLearner:
         self._watch = Stopwatch(world.device, precise_timing)
         self._sequence_length = sequence_length
         weights = dict(self.model.named_parameters())
-        self._descent = Descent(weights, config.adam_eps, config.max_grad_norm, scales={"critic": critic_rate})
+        self._optimizer = Optimizer(weights, config.adam_eps, config.max_grad_norm, scales={"critic": critic_rate})
         self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
         policy = accelerator.compile(self.model)
         self._envs_per_lane = config.n_envs // world.lanes.total
@@ -100,7 +100,7 @@ class PPOLearner:
     def step(self) -> list[Stats]:
         """Act for n_steps everywhere, then learn from it. Called by every rank."""
         cloning = self.steps < self._cloning_steps
-        self._descent.set_rate(self.learning_rate())
+        self._optimizer.set_rate(self.learning_rate())
         reports = [c.collect(self.updates, self._teacher if cloning else None) for c in self._collectors]
         with self._watch.part("learning"):
             learned = self._learn(self._cloning if cloning and self._cloning else self._replica)
@@ -134,15 +134,15 @@ class PPOLearner:
 
     def policy(self, remembers: bool = True) -> Act:
         """The most probable actions for the first episode of environments, with their memory or with none."""
-        minds: dict[VectorEnv, Mind] = {}
+        policies: dict[VectorEnv, StatefulPolicy] = {}
 
         def greedy(observation: Tensor, env: VectorEnv) -> Tensor:
-            if env not in minds:
-                minds[env] = Mind(self.model, env.count, observation.device)
+            if env not in policies:
+                policies[env] = StatefulPolicy(self.model, env.count, observation.device)
             if not remembers:
-                minds[env].forget()
+                policies[env].forget()
             with self._precision.autocast():
-                return minds[env].act(observation)[0].argmax(-1)
+                return policies[env].act(observation)[0].argmax(-1)
 
         return greedy
 
@@ -181,7 +181,7 @@ class PPOLearner:
         return [found | {k: v * s for k, v in extra.items()} for found, s in zip(learned, share, strict=True)]
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:
-        norm, finite = self._descent.step()
+        norm, finite = self._optimizer.step()
         self._precision.learn_from(finite)
         return norm, finite
 
@@ -282,16 +282,16 @@ class PPOLearner:
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
             lanes |= cut(cohort, collector.state())
         counters = {"updates": self.updates, "steps": self.steps, "precision": self._precision.state()}
-        return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters, lanes)
+        return Snapshot(dict(self.model.state_dict()), self._optimizer.state(), counters, lanes)
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
-        return replace(self.state(), optimizer=self._descent.outline() if counters["updates"] else {})
+        return replace(self.state(), optimizer=self._optimizer.outline() if counters["updates"] else {})
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
         self.model.load_state_dict(snapshot.model)
-        self._descent.load(snapshot.optimizer)
+        self._optimizer.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self._precision.load(snapshot.state["precision"])
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):

@@ -17,7 +17,7 @@ from lockstep.algorithms.supervised.model import SupervisedModel, average_share
 from lockstep.algorithms.supervised.patience import Patience
 from lockstep.algorithms.supervised.validation import Validation, Validator
 from lockstep.compute.graphs import Accelerator
-from lockstep.compute.optimizer import Descent, scheduled_rate
+from lockstep.compute.optimizer import Optimizer, scheduled_rate
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import Metrics, replicate
@@ -65,7 +65,9 @@ class SupervisedLearner:
         self._validated: tuple[tuple[int, int], Validation] | None = None
         trained = dict(self.model.network.named_parameters(prefix="network"))
         betas = (0.9, config.adam_beta2)
-        self._descent = Descent(trained, config.adam_eps, config.max_grad_norm, betas, weight_decay=config.weight_decay)
+        self._optimizer = Optimizer(
+            trained, config.adam_eps, config.max_grad_norm, betas, weight_decay=config.weight_decay
+        )
         self._class_weights = self._reduce_class_weights() if config.class_weights else None
         # Compiled only on request: each group is a shape of its own, and compiling all of them takes minutes.
         computed = accelerator.compile(network) if config.compile == "default" else network
@@ -94,7 +96,7 @@ class SupervisedLearner:
         if not self._places:
             self._begin_epoch()
         rate = self.learning_rate()
-        self._descent.set_rate(rate)
+        self._optimizer.set_rate(rate)
         self._average_share.fill_(average_share(self._config.ema_decay, self.updates))
         with self._watch.part("learning"):
             self._choose()
@@ -161,7 +163,7 @@ class SupervisedLearner:
         self._count_share.fill_(1.0 / self._counts[number])
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:
-        norm, finite = self._descent.step()
+        norm, finite = self._optimizer.step()
         self._precision.learn_from(finite)
         self.model.follow(self._average_share)
         return norm, finite
@@ -232,18 +234,18 @@ class SupervisedLearner:
             "precision": self._precision.state(),
             "data_digest": self.data_digest,
         }
-        return Snapshot(dict(self.model.state_dict()), self._descent.state(), counters)
+        return Snapshot(dict(self.model.state_dict()), self._optimizer.state(), counters)
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
         lanes: dict[int, dict[str, Tensor]] = {lane: {} for lane in self._world.lanes.mine}
-        return replace(self.state(), optimizer=self._descent.outline() if counters["updates"] else {}, lanes=lanes)
+        return replace(self.state(), optimizer=self._optimizer.outline() if counters["updates"] else {}, lanes=lanes)
 
     def load(self, snapshot: Snapshot) -> None:
         """Take up a state saved by any number of ranks. Called by every rank."""
         refuse_other_data(snapshot.state.get("data_digest"), self.data_digest)
         self.model.load_state_dict(snapshot.model)
-        self._descent.load(snapshot.optimizer)
+        self._optimizer.load(snapshot.optimizer)
         state = snapshot.state
         self.updates, self.steps = state["updates"], state["steps"]
         self._epoch, self._number = state["epoch"], state["number"]

@@ -9,14 +9,14 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planner import Planner, draw_noise
-from lockstep.compute.host_transfer import Answer, Staging
+from lockstep.compute.host_transfer import Answer, HostTransfer
 from lockstep.compute.precision import Precision
 
 Change = Callable[[Any], Any]
 """Records a function, or leaves it as it is."""
 
 
-class Pilot:
+class Actor:
     """Acts on what the host sees: `see`, then `decide`, then `action`, which alone waits for the device."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Pilot:
         self._explores = explores
         device, count, spaces = index.device, len(index), model.spaces
         horizon = planner.search.horizon if planner is not None else 1
-        self._seen = Staging(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
+        self._seen = HostTransfer(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
         self._mean = torch.zeros((count, horizon, spaces.action), device=device)
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._action = torch.zeros((count, spaces.action), device=device)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Pilot
+from lockstep.algorithms.tdmpc2.actor import Actor
 from lockstep.compute import random
 from lockstep.compute.lane_states import LaneStates, cut, joined
 from lockstep.compute.stopwatch import Stopwatch
@@ -31,7 +31,7 @@ class Collector:
         index: Tensor,
         lanes: range,
         memory: SequenceReplay,
-        pilot: Pilot,
+        actor: Actor,
         *,
         task: Tensor | None,
         mask: Tensor | None,
@@ -45,10 +45,10 @@ class Collector:
         `task` (E,) and `mask` (E, A), zero for actions that a task does not have: on the host, where there are several.
         """
         self.lanes, self.memory = lanes, memory
-        self._env, self._index, self._pilot, self._task, self._mask = env, index, pilot, task, mask
+        self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
-        pilot.see(self._observation, torch.ones(env.count, dtype=torch.bool))
+        actor.see(self._observation, torch.ones(env.count, dtype=torch.bool))
         self._wild: Tensor | None = None
         self._ledger = EpisodeLedger(env.count, torch.device("cpu"))
         self._reward = torch.zeros((steps, env.count))
@@ -57,7 +57,7 @@ class Collector:
         self._time = 0  # steps of this round so far
 
     def decide(self, number: int, wildly: bool) -> None:
-        """Begin to choose the actions of the step of this number: at random, or as the pilot does."""
+        """Begin to choose the actions of the step of this number: at random, or as the actor does."""
         with self._watch.part("acting"):
             if wildly:
                 numbers = torch.arange(self._env.action_dim)
@@ -66,12 +66,12 @@ class Collector:
                     self._wild = self._wild * self._mask
             else:
                 self._wild = None
-                self._pilot.decide(number)
+                self._actor.decide(number)
 
     def act(self, number: int) -> None:
         """Do what was decided and remember what came of it."""
         with self._watch.part("acting"):
-            action = self._pilot.action() if self._wild is None else self._wild
+            action = self._actor.action() if self._wild is None else self._wild
         with self._watch.part("environment"):
             transition = self._env.step(action)
         with self._watch.part("acting"):
@@ -90,7 +90,7 @@ class Collector:
             )
             self._note(transition.reward, ended, transition.info)
             self._observation = transition.observation
-            self._pilot.see(self._observation, ended)
+            self._actor.see(self._observation, ended)
 
     def _note(self, reward: Tensor, ended: Tensor, info: Mapping[str, Tensor]) -> None:
         time = self._time
@@ -112,7 +112,7 @@ class Collector:
         """Each lane's environments, plans, unfinished episodes and memory."""
         envs = {f"env.{name}": value for name, value in self._env.state().items()}
         envs |= {"ledger.return": self._ledger.open_return, "ledger.length": self._ledger.open_length}
-        envs["plan"] = self._pilot.state()
+        envs["plan"] = self._actor.state()
         memory = {f"memory.{name}": value for name, value in self.memory.state(written).items()}
         return cut(self.lanes, envs, memory)
 
@@ -126,7 +126,7 @@ class Collector:
                 "a run keeps its environments when it goes on"
             )
         self._observation = self._env.load(saved)
-        self._pilot.load(self._observation, joined(self.lanes, lanes, "plan")[""])
+        self._actor.load(self._observation, joined(self.lanes, lanes, "plan")[""])
         ledger = joined(self.lanes, lanes, "ledger.")
         self._ledger.open_return.copy_(ledger["return"])
         self._ledger.open_length.copy_(ledger["length"])

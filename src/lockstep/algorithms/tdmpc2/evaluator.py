@@ -7,7 +7,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Change, Pilot
+from lockstep.algorithms.tdmpc2.actor import Actor, Change
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planner import Planner
 from lockstep.compute.precision import Precision
@@ -18,8 +18,8 @@ from lockstep.rl.evaluation import evaluate
 
 AT_ONCE = 128
 """Episodes that a rank plays side by side: each has a simulator of its own, of a dozen megabytes."""
-_PILOTS = 8
-"""Pilots that are kept; each may hold a recorded plan for all of its environments."""
+_ACTORS = 8
+"""Actors that are kept; each may hold a recorded plan for all of its environments."""
 MakeEnv = Callable[[Tensor, int], ContinuousEnv]
 """Environments with these numbers over the whole run (E,), on the host, and a seed."""
 
@@ -43,7 +43,7 @@ class TaskEvaluation(Evaluation):
 
 
 class Evaluator:
-    """Plays episodes; pilots are kept for the next time that the same is asked for."""
+    """Plays episodes; actors are kept for the next time that the same is asked for."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Evaluator:
         """`planner`: None = the policy prior alone. `name`: the workload's."""
         self._model, self._planner, self._make_env = model, planner, make_env
         self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
-        self._pilots: dict[tuple[int, int, bool], Pilot] = {}
+        self._actors: dict[tuple[int, int, bool], Actor] = {}
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Episodes 0..episodes-1, each in the environment of its number. Called by every rank."""
@@ -78,26 +78,26 @@ class Evaluator:
         clocks: list[tuple[ContinuousEnv, int]] = []
 
         def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
-            pilot = self._pilot(len(env.index), seed, explore)
+            actor = self._actor(len(env.index), seed, explore)
             goes_on = bool(clocks) and clocks[0][0] is env
             now = clocks[0][1] + 1 if goes_on else clock
             clocks[:] = [(env, now)]
             if not goes_on:
-                pilot.board(env.index, env.task if self._model.spaces.tasks > 1 else None)
-            pilot.see(observation, env.steps == 0)
-            pilot.decide(now)
-            return pilot.action()
+                actor.board(env.index, env.task if self._model.spaces.tasks > 1 else None)
+            actor.see(observation, env.steps == 0)
+            actor.decide(now)
+            return actor.action()
 
         return act
 
-    def _pilot(self, count: int, seed: int, explores: bool) -> Pilot:
+    def _actor(self, count: int, seed: int, explores: bool) -> Actor:
         """Who flies so many environments, whichever they are."""
         key = (count, seed, explores)
-        if key not in self._pilots:
-            if len(self._pilots) == _PILOTS:
-                self._pilots.pop(next(iter(self._pilots)))
+        if key not in self._actors:
+            if len(self._actors) == _ACTORS:
+                self._actors.pop(next(iter(self._actors)))
             nowhere = torch.zeros(count, dtype=torch.int64, device=self._world.device)
-            self._pilots[key] = Pilot(
+            self._actors[key] = Actor(
                 self._model,
                 self._planner,
                 nowhere,
@@ -107,4 +107,4 @@ class Evaluator:
                 explores=explores,
                 recorded=self._recorded,
             )
-        return self._pilots[key]
+        return self._actors[key]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Pilot
+from lockstep.algorithms.tdmpc2.actor import Actor
 from lockstep.algorithms.tdmpc2.collector import Collector
 from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.discrete import Bins
@@ -205,7 +205,7 @@ class TDMPC2Learner:
         index = torch.arange(lanes.start * width, lanes.stop * width)
         env = self._make_env(index, config.seed)
         task = env.task.cpu() if self._spaces.tasks > 1 else None
-        pilot = Pilot(
+        actor = Actor(
             self.model,
             self._planner,
             index.to(device),
@@ -223,7 +223,7 @@ class TDMPC2Learner:
             index,
             lanes,
             memory,
-            pilot,
+            actor,
             task=task,
             mask=None if task is None else self._spaces.masks()[task],
             steps=config.n_steps,

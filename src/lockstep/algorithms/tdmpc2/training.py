@@ -13,7 +13,7 @@ from lockstep.algorithms.tdmpc2.sampler import Sampler
 from lockstep.algorithms.tdmpc2.totals import Totals
 from lockstep.algorithms.tdmpc2.value_scale import follow_spread
 from lockstep.compute.graphs import Accelerator
-from lockstep.compute.optimizer import Descent
+from lockstep.compute.optimizer import Optimizer
 from lockstep.compute.precision import Precision
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
@@ -58,8 +58,8 @@ class Training:
         self._policy_loss = PolicyLoss(model, weights_of(config), accelerator.compile)
         self.world_replica = replicate(world_loss, world, precision, recorder)
         self.policy_replica = replicate(self._policy_loss, world, precision, recorder)
-        self._world_descent = self._descent("world", _WORLD_EPS, {"world.encoder.": config.enc_lr_scale})
-        self._policy_descent = self._descent("policy", _POLICY_EPS, {})
+        self._world_optimizer = self._optimizer("world", _WORLD_EPS, {"world.encoder.": config.enc_lr_scale})
+        self._policy_optimizer = self._optimizer("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
         self._samplers = samplers
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
@@ -72,8 +72,8 @@ class Training:
     def begin(self, updates: int, rate: float) -> None:
         """Learn from now on as one does after so many gradient updates, at this rate."""
         self._number.fill_(updates)
-        self._world_descent.set_rate(rate)
-        self._policy_descent.set_rate(rate)
+        self._world_optimizer.set_rate(rate)
+        self._policy_optimizer.set_rate(rate)
         self.totals.clear()
 
     def step(self) -> None:
@@ -98,7 +98,7 @@ class Training:
                 sampler.fill(batch, self._number + number)
 
     def _world_moved(self) -> tuple[Tensor, Tensor, list[Tensor]]:
-        norm, finite = self._world_descent.step()
+        norm, finite = self._world_optimizer.step()
         self._precision.learn_from(finite)
         self._model.world.limit_embeddings()
         return norm, finite, [self._first_values(batches) for batches in self._batches]
@@ -114,15 +114,15 @@ class Training:
 
     def _policy_moved(self) -> tuple[Tensor, Tensor]:
         """The last act of an update: the target follows the values."""
-        norm, finite = self._policy_descent.step()
+        norm, finite = self._policy_optimizer.step()
         self._precision.learn_from(finite)
         follow(self._model.target, self._model.world.values, self._config.tau)
         self._number += self._config.sync_freq
         return norm, finite
 
-    def _descent(self, room: str, eps: float, scales: dict[str, float]) -> Descent:
+    def _optimizer(self, room: str, eps: float, scales: dict[str, float]) -> Optimizer:
         named = self._model.get_submodule(room).named_parameters(prefix=room)
-        return Descent(dict(named), eps, self._config.grad_clip_norm, scales=scales)
+        return Optimizer(dict(named), eps, self._config.grad_clip_norm, scales=scales)
 
     def _empty_batches(self, samplers: Sequence[Sampler]) -> list[list[Batch]]:
         config, lanes = self._config, self._world.lanes
@@ -135,13 +135,13 @@ class Training:
 
     def state(self) -> dict[str, Tensor]:
         """Both optimisers' moments."""
-        return self._world_descent.state() | self._policy_descent.state()
+        return self._world_optimizer.state() | self._policy_optimizer.state()
 
     def outline(self) -> dict[str, Tensor]:
         """The same without numbers."""
-        return self._world_descent.outline() | self._policy_descent.outline()
+        return self._world_optimizer.outline() | self._policy_optimizer.outline()
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take up a state from `state`."""
-        self._world_descent.load(state)
-        self._policy_descent.load(state)
+        self._world_optimizer.load(state)
+        self._policy_optimizer.load(state)

@@ -12,7 +12,7 @@ from lockstep.envs.vector_env import Transition
 from lockstep.workloads.control import hosting, names
 from lockstep.workloads.control.hosting import Host, Sizes
 from lockstep.workloads.control.names import TaskFacts
-from lockstep.workloads.control.worker_pool import Crew, RemoteHost, crew
+from lockstep.workloads.control.worker_pool import RemoteHost, WorkerPool, shared_pool
 
 _SHARED_STATE = 512
 """Numbers kept of a simulation where there are several tasks: more than any of theirs has."""
@@ -81,7 +81,7 @@ class ControlEnv:
         seed: int,
         device: torch.device,
         workers: int = 1,
-        stage: Crew | None = None,
+        stage: WorkerPool | None = None,
     ) -> None:
         """`index` (E,): each environment's number over the whole run. `workers`: processes to hold them, if over 1.
 
@@ -200,10 +200,10 @@ class ControlEnv:
 
 
 def _host(
-    tasks: list[str], action_dims: list[int], facts: TaskFacts, workers: int, stage: Crew | None
+    tasks: list[str], action_dims: list[int], facts: TaskFacts, workers: int, stage: WorkerPool | None
 ) -> Host | RemoteHost:
     """Where the environments are: in this process, or in others."""
     sizes, workers = Sizes(facts.obs_dim, facts.action_dim), min(workers, len(tasks))
     if stage is None and workers == 1:
         return Host(tasks, action_dims, sizes)
-    return (stage or crew()).host(workers, tasks, action_dims, sizes)
+    return (stage or shared_pool()).host(workers, tasks, action_dims, sizes)

@@ -7,7 +7,7 @@ import torch
 from lockstep.errors import RunFailed, UserError
 from lockstep.workloads.control.env import ControlEnv
 from lockstep.workloads.control.names import TaskFacts
-from lockstep.workloads.control.worker_pool import Crew
+from lockstep.workloads.control.worker_pool import WorkerPool
 
 VARIABLE = "MUJOCO_GL"
 _OFF = ("", "disabled", "disable", "off", "0", "false", "no")
@@ -21,12 +21,12 @@ def backends() -> list[str]:
     return ["egl", "osmesa", *(["glfw"] if os.environ.get("DISPLAY") else [])]
 
 
-def open_stage(facts: TaskFacts) -> Crew:
+def open_stage(facts: TaskFacts) -> WorkerPool:
     """A worker whose environments can be drawn; UserError where nothing on this machine draws them."""
     reasons = []
     for backend in backends():
         # What MuJoCo draws with is decided when it is imported, so a process has one try.
-        stage = Crew(pictures=True, **{VARIABLE: backend})
+        stage = WorkerPool(pictures=True, **{VARIABLE: backend})
         try:
             env = ControlEnv(facts, torch.tensor([0]), 0, torch.device("cpu"), stage=stage)
             env.reset()

@@ -1,6 +1,6 @@
 """Worker processes that hold environments for this one. Needs no torch.
 
-A crew is hired once and kept: an evaluation finds the workers that training has started. A worker that dies, fails or
+A pool is started once and kept: an evaluation finds the workers that training has started. A worker that dies, fails or
 falls silent stops the run with one line that says so; none of them can outlive this process (see worker.py).
 """
 
@@ -97,7 +97,7 @@ class Worker:
         return RunFailed(f"worker {self.pid}, which runs environments, {how}; its memory may have been too little")
 
 
-class Crew:
+class WorkerPool:
     """Workers that share out environments among them."""
 
     def __init__(self, pictures: bool = False, **variables: str) -> None:
@@ -121,9 +121,9 @@ class Crew:
 
 
 @cache
-def crew() -> Crew:
-    """The crew of this process."""
-    return Crew()
+def shared_pool() -> WorkerPool:
+    """The pool of this process."""
+    return WorkerPool()
 
 
 class RemoteHost:
@@ -131,17 +131,17 @@ class RemoteHost:
 
     def __init__(
         self,
-        crew: Crew,
+        pool: WorkerPool,
         workers: list[Worker],
         group: int,
         tasks: Sequence[str],
         action_dims: Sequence[int],
         sizes: Sizes,
     ) -> None:
-        self._crew, self._group, self._sizes = crew, group, sizes
+        self._pool, self._group, self._sizes = pool, group, sizes
         edges = [len(tasks) * i // len(workers) for i in range(len(workers) + 1)]
         self._parts = [(w, slice(a, b)) for w, a, b in zip(workers, edges, edges[1:], strict=False)]
-        about = {"observation": sizes.observation, "action": sizes.action, "pictures": crew.pictures}
+        about = {"observation": sizes.observation, "action": sizes.action, "pictures": pool.pictures}
         self._ask(
             worker.OPEN,
             [
@@ -196,7 +196,7 @@ class RemoteHost:
             return [one.answer() for one in asked]
         except BaseException:
             # Nobody would take the other answers, and the next request would get them.
-            self._crew.disband()
+            self._pool.disband()
             raise
 
 

@@ -16,7 +16,7 @@ from lockstep.rl.target_networks import PastSelves
 from lockstep.workloads.snakes3v3.arena import ArenaResult, play_games
 from lockstep.workloads.snakes3v3.competition import export_submission
 from lockstep.workloads.snakes3v3.config import ACTIONS, SnakesConfig
-from lockstep.workloads.snakes3v3.env import TeamEnv
+from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.model import networks, stored_weights, whole_model
 from lockstep.workloads.snakes3v3.observations import observe
@@ -50,7 +50,7 @@ def build_learner(config: SnakesConfig, world: World) -> DDPGLearner:
     actor.to(world.device)
     past = PastSelves(actor, config.self_play) if config.self_play else None
 
-    def make_env(index: Tensor, seed: int) -> TeamEnv:
+    def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
         return training_env(config, index, seed, world.device, past)
 
     return DDPGLearner(
@@ -70,7 +70,7 @@ def build_learner(config: SnakesConfig, world: World) -> DDPGLearner:
 
 def training_env(
     config: SnakesConfig, index: Tensor, seed: int, device: torch.device, past: PastSelves | None = None
-) -> TeamEnv:
+) -> SnakesTeamEnv:
     """Boards to learn on: shaped rewards for each snake, opponents by the schedule and from the past."""
     schedule = Schedule(
         config.opponent,
@@ -81,7 +81,7 @@ def training_env(
     )
     rules = rules_of(config)
     opposition = Opposition(schedule, _rivals(rules), config.observation, past.networks if past else ())
-    return TeamEnv(
+    return SnakesTeamEnv(
         rules,
         index,
         seed,
@@ -94,12 +94,14 @@ def training_env(
     )
 
 
-def evaluation_env(config: SnakesConfig, index: Tensor, seed: int, device: torch.device) -> TeamEnv:
+def evaluation_env(config: SnakesConfig, index: Tensor, seed: int, device: torch.device) -> SnakesTeamEnv:
     """Boards to be measured on: one reward for the team, always the same opponent."""
     rules = rules_of(config)
     opposition = Opposition(Schedule(config.eval_opponent), _rivals(rules))
     observation = config.observation
-    return TeamEnv(rules, index, seed, device, team=TEAM, observation=observation, opposition=opposition, reward=None)
+    return SnakesTeamEnv(
+        rules, index, seed, device, team=TEAM, observation=observation, opposition=opposition, reward=None
+    )
 
 
 def evaluate_baseline(name: str, config: SnakesConfig, world: World, episodes: int, seed: int) -> Evaluation:

@@ -11,7 +11,7 @@ from lockstep.workloads.snakes3v3.rewards import REWARDS
 from lockstep.workloads.snakes3v3.rules import GameRules
 
 
-class TeamEnv:
+class SnakesTeamEnv:
     """One team among others: observation (E, A, D), action (E, A), reward (E, A) or, where it is scored, (E,)."""
 
     action_count = 4

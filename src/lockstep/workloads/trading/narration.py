@@ -14,7 +14,7 @@ _LINES_BETWEEN_AVERAGES = 10
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EndedEpisodes:
     """The episodes that ended since the last log point, as means."""
 
     count: float
@@ -26,7 +26,7 @@ class Episodes:
     steps: float
 
     @classmethod
-    def read(cls, metrics: Mapping[str, float]) -> "Episodes | None":
+    def read(cls, metrics: Mapping[str, float]) -> "EndedEpisodes | None":
         """What a log point says of them; None where no episode ended."""
         if not metrics.get("rollout/episodes"):
             return None
@@ -56,7 +56,7 @@ class Narrator:
         self._planned = config.planned_episodes
         self._update = config.rollout_size
         self._suffix = f" | {'GPUs' if on_gpus else 'Ranks'}: {ranks}" if ranks > 1 else ""
-        self._recent: deque[Episodes] = deque()
+        self._recent: deque[EndedEpisodes] = deque()
         self._ended = 0.0
         self._lines = 0
         self._best_average = self._best_evaluation = -math.inf
@@ -64,7 +64,7 @@ class Narrator:
     def __call__(self, step: int, metrics: Mapping[str, float]) -> list[str]:
         """The lines of one log point."""
         lines = []
-        episodes = Episodes.read(metrics)
+        episodes = EndedEpisodes.read(metrics)
         if episodes is not None:
             lines += self._tell(episodes)
         if "train/policy_loss" in metrics:
@@ -74,7 +74,7 @@ class Narrator:
             lines.append(self._judge(metrics))
         return lines
 
-    def _tell(self, episodes: Episodes) -> list[str]:
+    def _tell(self, episodes: EndedEpisodes) -> list[str]:
         self._ended += episodes.count
         self._recent.append(episodes)
         while sum(part.count for part in self._recent) - self._recent[0].count >= WINDOW:
