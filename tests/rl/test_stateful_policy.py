@@ -58,16 +58,16 @@ def test_a_network_without_a_memory_is_only_called():
 @pytest.mark.parametrize("separate", [False, True])
 def test_acting_step_by_step_is_the_sequence(separate):
     torch.manual_seed(0)
-    policy = LSTMPolicy(6, 3, 5, separate=separate, forecasts=2)
-    for parameter in policy.parameters():
+    network = LSTMPolicy(6, 3, 5, separate=separate, forecasts=2)
+    for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.5)
     observation = torch.randn(8, 2, 6)
     keep = torch.ones(8, 2)
     keep[3, 1] = keep[5, 0] = 0.0
-    policy = StatefulPolicy(policy, 2, CPU)
+    policy = StatefulPolicy(network, 2, CPU)
     policy.act(torch.randn(2, 6))
     before = tuple(part.clone() for part in policy.memory)
-    logits, values, forecasts = policy.sequence(observation, before, keep)
+    logits, values, forecasts = network.sequence(observation, before, keep)
     for t in range(8):
         policy.forget(keep[t] == 0.0)
         now = policy.act(observation[t])
