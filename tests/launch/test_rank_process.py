@@ -124,7 +124,7 @@ def test_memory_is_kept_unless_the_user_says_otherwise(monkeypatch, before, afte
 def test_as_many_descriptors_are_taken_as_there_are_and_too_few_are_refused_with_the_number_that_is_needed():
     code = (
         "import resource; from lockstep.launch import resources; resources.allow_descriptors(4); "
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); launch.allow_descriptors(5)"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); resources.allow_descriptors(5)"
     )
     words = ["bash", "-c", 'ulimit -Sn 50; ulimit -Hn 64; exec "$@"', "-", sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True)
