@@ -10,11 +10,10 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from lockstep.cli.short_runs import open_learner
-from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.config.sources import to_yaml
 from lockstep.distributed.pool import RankPool
 from lockstep.distributed.world import World
 from lockstep.run.learner import Learner
@@ -29,8 +28,8 @@ TARGET = 0.02
 
 def measure(world: World, workload: str, config_text: str, folder: str, every: float, turns: int) -> dict:
     """Speeds with and without checkpoints, each turn, by the wall clock and by processor time. Called by every rank."""
-    config = from_yaml(config_text, registry.load(workload).config_class)
-    world = world.with_lanes(config.effective_lanes, config.sync)
+    config = registry.load(workload).read_config(config_text)
+    world = world.with_lanes(config.effective_lanes, config.run.sync)
     learner = open_learner(world, workload, config_text)
     scribe = AsyncCheckpointer(Path(folder), world, workload, keep=2, written=lambda order: None, say=print)
     stretch(world, learner, scribe, 0.0, [])
@@ -97,7 +96,7 @@ def main() -> int:
     given = parser.parse_args()
     good = True
     for workload in given.workloads:
-        config = replace(registry.load(workload).preset(given.preset), wandb=False, device=given.device)
+        config = registry.load(workload).preset(given.preset).replace(wandb=False, device=given.device)
         patience = 600 + 8 * given.every * given.turns
         with RankPool(given.ranks, given.device) as pool, tempfile.TemporaryDirectory() as folder:
             words = workload, to_yaml(config), folder, given.every, given.turns

@@ -13,9 +13,11 @@ os.environ.setdefault("MUJOCO_GL", "disabled")
 
 import numpy as np
 
+from lockstep.envs.hosting import Host, Simulators, Sizes
+from lockstep.envs.worker_pool import shared_pool
 from lockstep.workloads.control import names
-from lockstep.workloads.control.hosting import Host, Sizes
-from lockstep.workloads.control.worker_pool import shared_pool
+
+OPENER = "lockstep.workloads.control.simulators:open_simulation"
 
 
 def steps_per_second(step, actions, seconds):
@@ -33,10 +35,10 @@ def steps_per_second(step, actions, seconds):
 class Threads:
     """Environments shared out over threads of this process."""
 
-    def __init__(self, count, tasks, dims, sizes):
-        edges = [len(tasks) * i // count for i in range(count + 1)]
+    def __init__(self, count, simulators):
+        edges = [len(simulators.names) * i // count for i in range(count + 1)]
         self._parts = [slice(a, b) for a, b in pairwise(edges)]
-        self._hosts = [Host(tasks[part], dims[part], sizes) for part in self._parts]
+        self._hosts = [Host(simulators.part(part)) for part in self._parts]
         self._pool = ThreadPoolExecutor(count)
 
     def reset(self, seeds):
@@ -62,13 +64,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     observation, action = names.SUITE[options.task]
-    tasks, dims, sizes = [options.task] * options.envs, [action] * options.envs, Sizes(observation, action)
+    tasks, dims = (options.task,) * options.envs, (action,) * options.envs
+    simulators = Simulators(OPENER, tasks, dims, Sizes(observation, action))
     seeds, never = np.arange(options.envs, dtype=np.uint32), np.zeros(options.envs, np.bool_)
     actions = np.random.RandomState(0).uniform(-1, 1, (64, options.envs, action)).astype(np.float32)
-    hosts = {"one process": Host(tasks, dims, sizes)}
+    hosts = {"one process": Host(simulators)}
     for count in map(int, options.workers.split(",")):
-        hosts[f"{count} processes"] = shared_pool().host(count, tasks, dims, sizes)
-        hosts[f"{count} threads"] = Threads(count, tasks, dims, sizes)
+        hosts[f"{count} processes"] = shared_pool().host(count, simulators)
+        hosts[f"{count} threads"] = Threads(count, simulators)
     print(f"{options.task}, {options.envs} environments, {os.cpu_count()} processors, agent steps/s:")
     for name, host in hosts.items():
         host.reset(seeds)

@@ -13,9 +13,8 @@ START = time.perf_counter()
 
 import torch  # noqa: E402 - the start of the program counts
 
-from lockstep.config.sources import resolve  # noqa: E402
 from lockstep.distributed.world import World, choose_device  # noqa: E402
-from lockstep.run.session import fix_arithmetic  # noqa: E402
+from lockstep.run import arithmetic  # noqa: E402
 from lockstep.workloads import registry  # noqa: E402
 
 
@@ -53,17 +52,15 @@ def main():
     parser.add_argument("--kernels", action="store_true")
     args, words = parser.parse_known_args()
     workload = registry.load("control")
-    config = resolve(workload.preset(args.preset), overrides=words).config
-    world = World(device=choose_device(config.device, 0)).with_lanes(config.effective_lanes, config.sync)
+    config = workload.resolve(args.preset, overrides=words).config
+    settings = config.algorithm
+    world = World(device=choose_device(config.run.device, 0)).with_lanes(config.effective_lanes, config.run.sync)
     finish = torch.cuda.synchronize if world.device.type == "cuda" else (lambda: None)
-    fix_arithmetic(config, world)
+    arithmetic.fix(config.run, world)
     learner = workload.build(config, world)
-    print(
-        f"{config.task}, {learner.model.trained_parameters():,} parameters, {config.num_envs} environment(s), ", end=""
-    )
-    print(
-        f"{config.updates_per_step:g} update(s) a step, {world.device}; ready after {time.perf_counter() - START:.1f} s"
-    )
+    print(f"{config.workload.task}, {learner.model.trained_parameters():,} parameters,", end=" ")
+    print(f"{settings.num_envs} environment(s), {settings.updates_per_step:g} update(s) a step,", end=" ")
+    print(f"{world.device}; ready after {time.perf_counter() - START:.1f} s")
     while not learner.gradient_updates:
         before = time.perf_counter()
         learner.step()
@@ -74,11 +71,11 @@ def main():
         learner.step()
     learner.timings()
     before, steps = time.perf_counter(), learner.steps
-    while learner.steps - steps < args.calls * config.num_envs:
+    while learner.steps - steps < args.calls * settings.num_envs:
         learner.step()
     finish()
     seconds = time.perf_counter() - before
-    print(f"agent steps/s          {(learner.steps - steps) / seconds:10,.1f}   (rounds of {config.n_steps} steps)")
+    print(f"agent steps/s          {(learner.steps - steps) / seconds:10,.1f}   (rounds of {settings.n_steps} steps)")
     split = {part: spent / seconds for part, spent in learner.timings().items()}
     print("    of the host's time:", ", ".join(f"{part} {share:.0%}" for part, share in split.items()))
     training, actor, env = learner._training, learner._collectors[0]._actor, learner._collectors[0]._env

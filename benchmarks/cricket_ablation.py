@@ -10,19 +10,20 @@ alone does. With drop_relations=ball relations are left out of the graph without
 import argparse
 import math
 import time
-from dataclasses import replace
 
 import torch
 from torch.nn import functional as F
 
+from lockstep.algorithms.supervised.algorithm import Supervised
 from lockstep.compute.precision import Precision
 from lockstep.config.sources import resolve
 from lockstep.distributed.world import World, choose_device, describe_device
-from lockstep.run.session import fix_arithmetic
-from lockstep.workloads.cricket.build import dataset_of, learner_for, open_splits
+from lockstep.run import arithmetic
 from lockstep.workloads.cricket.config import CricketConfig
-from lockstep.workloads.cricket.data import Splits
-from lockstep.workloads.cricket.graph import (
+from lockstep.workloads.cricket.data.preparation import Splits, open_splits
+from lockstep.workloads.cricket.data.samples import grouped
+from lockstep.workloads.cricket.features.table import DeliveryTable
+from lockstep.workloads.cricket.network.graph import (
     BALL_RELATIONS,
     CONTEXT_RELATIONS,
     OTHER_BALL_RELATIONS,
@@ -30,8 +31,8 @@ from lockstep.workloads.cricket.graph import (
     QUERY_RELATIONS,
     RELATIONS,
 )
-from lockstep.workloads.cricket.table import DeliveryTable
-from lockstep.workloads.cricket.workload import debug, whole
+from lockstep.workloads.cricket.problem import problem_of
+from lockstep.workloads.cricket.workload import Cricket
 
 WHOLE = "nothing"
 GROUPS = {
@@ -44,7 +45,8 @@ GROUPS = {
 
 def train(config: CricketConfig, splits: Splits, world: World) -> tuple[torch.Tensor, float, int]:
     """The log loss of every validation sample, samples a second, and how many weights there are."""
-    learner = learner_for(config, world, splits)
+    problem = problem_of(splits, config.workload, world, balls=config.network.reads_balls)
+    learner = Supervised().build(config, world, problem)
     begin = time.perf_counter()
     while not learner.done():
         learner.step()
@@ -58,7 +60,8 @@ def train(config: CricketConfig, splits: Splits, world: World) -> tuple[torch.Te
 def surprises(model: torch.nn.Module, config: CricketConfig, table: DeliveryTable, world: World) -> torch.Tensor:
     """The log loss of each delivery that is a sample, 0 for the others: (N,)."""
     table = table.to(world.device)
-    data, precision = dataset_of(config, table), Precision(config.precision, world.device)
+    data = grouped(table, config.workload.history_groups, config.network.reads_balls)
+    precision = Precision(config.run.precision, world.device)
     found = torch.zeros(len(table), device=world.device)
     for group, size in enumerate(data.sizes):
         for index in torch.arange(size, device=world.device).split(1024):
@@ -91,23 +94,25 @@ def main() -> None:
     parser.add_argument("fields", nargs="*", help="field=value")
     arguments = parser.parse_args()
     given = {"data": arguments.data, "split": arguments.split, "cache_dir": arguments.cache_dir}
-    start = replace(debug() if arguments.tiny else whole(), drop_relations="", **given)
-    start = replace(start, epochs=arguments.epochs, patience=0, log_every=200)
+    start = Cricket().preset("debug" if arguments.tiny else "whole").replace(drop_relations="", **given)
+    start = start.replace(epochs=arguments.epochs, patience=0, log_every=200)
     start = resolve(start, overrides=arguments.fields).config
-    world = World(device=choose_device(start.device, 0)).with_lanes(start.effective_lanes, "fast")
-    fix_arithmetic(start, world)
-    splits = open_splits(start, world)
+    dropped_before = start.network.drop_relations
+    world = World(device=choose_device(start.run.device, 0)).with_lanes(start.effective_lanes, "fast")
+    arithmetic.fix(start.run, world)
+    splits = open_splits(start.workload, world)
     print(f"{describe_device(world.device)}; {splits.validation.samples:,} validation samples", flush=True)
     left_out = {name: GROUPS.get(name, name) for name in arguments.only.split("/")} if arguments.only else None
     without_balls = {name: name for name in (*CONTEXT_RELATIONS, *QUERY_RELATIONS)}
-    left_out = left_out or (without_balls if start.drop_relations else {name: name for name in RELATIONS} | GROUPS)
+    left_out = left_out or (without_balls if dropped_before else {name: name for name in RELATIONS} | GROUPS)
     print(f"{'left out':28}{'log loss':>10}{'difference':>12}{'error':>8}{'weights':>10}{'samples/s':>11}")
     everything, speed, weights = train(start, splits, world)
     mean = float(everything.sum()) / splits.validation.samples
     print(f"{WHOLE:28}{mean:10.4f}{'':20}{weights / 1e6:9.2f}M{speed:11,.0f}", flush=True)
-    trials = {} if arguments.only else {f"{WHOLE}, seed {start.seed + 1}": replace(start, seed=start.seed + 1)}
+    other = start.run.seed + 1
+    trials = {} if arguments.only else {f"{WHOLE}, seed {other}": start.replace(seed=other)}
     for name, dropped in left_out.items():
-        trials[name] = replace(start, drop_relations=",".join(filter(None, (start.drop_relations, dropped))))
+        trials[name] = start.replace(drop_relations=",".join(filter(None, (dropped_before, dropped))))
     for name, config in trials.items():
         losses, speed, weights = train(config, splits, world)
         difference, error = paired(losses, everything, splits.validation)

@@ -6,7 +6,6 @@ training matches tell about players, teams and venues. Needs `pip install lightg
 
 import argparse
 import time
-from dataclasses import dataclass
 
 import lightgbm
 import numpy as np
@@ -14,8 +13,9 @@ import torch
 
 from lockstep.distributed.world import World
 from lockstep.workloads.cricket.columns import PRIOR_COLUMNS, STATE_COLUMNS, STATE_FEATURES
-from lockstep.workloads.cricket.data import open_splits
-from lockstep.workloads.cricket.table import DeliveryTable
+from lockstep.workloads.cricket.data.preparation import open_splits
+from lockstep.workloads.cricket.features.table import DeliveryTable
+from lockstep.workloads.cricket.settings import CricketSettings
 
 LEARNED = ("prior_", "match_today_", "innings_today_", "today_", "pace", "spin")
 """Columns of the state that use what was learned about players."""
@@ -33,18 +33,6 @@ SETTINGS = {
     "verbose": -1,
     "seed": 1,
 }
-
-
-@dataclass
-class Choices:
-    """Which matches."""
-
-    data: str
-    split: str
-    cache_dir: str
-    split_seed: int = 42
-    bad_files: str = "refuse"
-    matches: int = 400
 
 
 def columns_of_the_match() -> list[int]:
@@ -96,7 +84,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
     told = parser.parse_args()
-    splits = open_splits(Choices(told.data, told.split, told.cache_dir), World())
+    splits = open_splits(CricketSettings(data=told.data, split=told.split, cache_dir=told.cache_dir), World())
     for careers in (False, True):
         start = time.perf_counter()
         loss, rounds = boosted(splits.train, splits.validation, careers, told.rounds, told.threads)

@@ -10,23 +10,11 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from lockstep.distributed.world import World
-from lockstep.workloads.cricket.baselines import BASELINES, log_loss
-from lockstep.workloads.cricket.data import open_splits
-
-
-@dataclass
-class Choices:
-    """What to prepare, and where."""
-
-    data: str
-    split: str
-    cache_dir: str
-    split_seed: int = 42
-    bad_files: str = "refuse"
-    matches: int = 400
+from lockstep.workloads.cricket.data.preparation import open_splits
+from lockstep.workloads.cricket.reports.baselines import BASELINES, log_loss
+from lockstep.workloads.cricket.settings import CricketSettings
 
 
 @contextmanager
@@ -45,11 +33,11 @@ def main() -> None:
     parser.add_argument("--split", default="", help="JSON file with the names of each part")
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        choices = Choices(told.data, told.split, folder)
+        settings = CricketSettings(data=told.data, split=told.split, cache_dir=folder)
         with timed("files to tables"):
-            open_splits(choices, World())
+            open_splits(settings, World())
         with timed("from the cache"):
-            splits = open_splits(choices, World())
+            splits = open_splits(settings, World())
     print(f"samples: train {splits.train.samples:,}, validation {splits.validation.samples:,}")
     for name, predict in BASELINES.items():
         print(f"  {name:10} log loss {log_loss(predict(splits.train, splits.validation), splits.validation):.4f}")

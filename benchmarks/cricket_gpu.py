@@ -13,20 +13,21 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from lockstep.algorithms.supervised.algorithm import Supervised
 from lockstep.config.sources import resolve
 from lockstep.distributed.world import World, choose_device, describe_device
-from lockstep.run.session import fix_arithmetic
-from lockstep.workloads.cricket import metrics
-from lockstep.workloads.cricket.build import learner_for, open_splits
+from lockstep.run import arithmetic
+from lockstep.run.learner import Learner
 from lockstep.workloads.cricket.config import CricketConfig
-from lockstep.workloads.cricket.data import Splits
-from lockstep.workloads.cricket.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS
-from lockstep.workloads.cricket.workload import debug, whole
+from lockstep.workloads.cricket.data.preparation import Splits, open_splits
+from lockstep.workloads.cricket.network.graph import BALL_RELATIONS, OTHER_BALL_RELATIONS
+from lockstep.workloads.cricket.problem import problem_of
+from lockstep.workloads.cricket.reports import metrics
+from lockstep.workloads.cricket.workload import Cricket
 
 TRIALS: dict[str, str] = {
     "whole": "",
@@ -60,9 +61,15 @@ def settings(text: str, start: CricketConfig) -> CricketConfig:
     return resolve(start, overrides=words).config
 
 
+def learner_of(config: CricketConfig, world: World, splits: Splits) -> Learner:
+    """Supervised learning on tables that are there."""
+    problem = problem_of(splits, config.workload, world, balls=config.network.reads_balls)
+    return Supervised().build(config, world, problem)
+
+
 def train(config: CricketConfig, splits: Splits, world: World, minutes: float) -> Iterator[dict]:
     """Train, yielding what every epoch came to."""
-    learner = learner_for(config, world, splits)
+    learner = learner_of(config, world, splits)
     begin = start = time.perf_counter()
     seen = 0
     while not learner.done() and time.perf_counter() - begin < minutes * 60:
@@ -74,7 +81,7 @@ def train(config: CricketConfig, splits: Splits, world: World, minutes: float) -
         seconds = time.perf_counter() - start
         speed = (learner.steps - seen) / (seconds - validating)
         seen = learner.steps
-        validation = learner.evaluate(config.eval_episodes, config.seed)
+        validation = learner.evaluate(config.run.eval_episodes, config.run.seed)
         yield {
             "train": reports[0]["train/loss"].mean,
             "speed": speed,
@@ -122,7 +129,8 @@ def measure_speed(start: CricketConfig, splits: Splits, world: World, seconds: f
     """Samples a second with several sizes, the first updates (which record the kernels) left out."""
     samples = splits.train.samples
     for groups, batch in ((6, 2048), (4, 2048), (8, 2048), (6, 4096), (6, 1024)):
-        learner = learner_for(replace(start, history_groups=groups, batch_size=batch, log_every=10**6), world, splits)
+        config = start.replace(history_groups=groups, batch_size=batch, log_every=10**6)
+        learner = learner_of(config, world, splits)
         for _ in range(6):
             learner.step()
         world.device_barrier()
@@ -157,17 +165,17 @@ def main() -> None:
     trying.add_argument("--out", default="")
     trying.add_argument("names", nargs="+")
     arguments = parser.parse_args()
-    start = replace(
-        debug() if arguments.tiny else whole(),
+    start = Cricket().preset("debug" if arguments.tiny else "whole")
+    start = start.replace(
         data=arguments.data,
         split=arguments.split,
         cache_dir=arguments.cache_dir,
         log_every=1 if arguments.tiny else 50,
     )
     world = World(device=choose_device("auto", 0)).with_lanes(start.effective_lanes, "fast")
-    fix_arithmetic(start, world)
+    arithmetic.fix(start.run, world)
     begin = time.perf_counter()
-    splits = open_splits(start, world)
+    splits = open_splits(start.workload, world)
     print(
         f"{describe_device(world.device)}, torch {torch.__version__}; {splits.train.samples:,} training and "
         f"{splits.validation.samples:,} validation samples, read in {time.perf_counter() - begin:.1f} s",

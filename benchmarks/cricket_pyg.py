@@ -11,7 +11,6 @@ other programs do not change. Needs torch_geometric.
 
 import argparse
 import time
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -19,13 +18,12 @@ from torch_geometric.data import Batch, HeteroData
 from torch_geometric.nn import GATv2Conv, HeteroConv, SAGEConv, TransformerConv
 
 from lockstep.distributed.world import World
-from lockstep.workloads.cricket import graph
-from lockstep.workloads.cricket.build import build_network, dataset_of, frequencies, open_splits, scales_of
 from lockstep.workloads.cricket.columns import BALL_FEATURES, CAREER_COLUMNS, STATE_COLUMNS
-from lockstep.workloads.cricket.edges import edges_of
-from lockstep.workloads.cricket.graph import BALL_RELATIONS, GROUPS, PLAYER_RELATIONS, RELATIONS
-from lockstep.workloads.cricket.samples import Samples
-from lockstep.workloads.cricket.workload import base, whole
+from lockstep.workloads.cricket.data.samples import Samples
+from lockstep.workloads.cricket.network import graph
+from lockstep.workloads.cricket.network.edges import edges_of
+from lockstep.workloads.cricket.network.graph import BALL_RELATIONS, GROUPS, PLAYER_RELATIONS, RELATIONS
+from lockstep.workloads.cricket.workload import Cricket
 
 
 class HeteroModel(nn.Module):
@@ -138,15 +136,16 @@ def main() -> None:
     parser.add_argument("--preset", choices=("whole", "base"), default="whole")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    config = replace({"whole": whole, "base": base}[arguments.preset](), matches=40, members=1)
-    splits = open_splits(config, World())
-    network = build_network(config, splits.entities, frequencies(splits.train), scales_of(splits.train))
-    data = dataset_of(config, splits.train)
+    config = Cricket().preset(arguments.preset).replace(matches=40, members=1)
+    problem = Cricket().problem(config, World())
+    network = config.network.build(problem, config)
+    data = problem.train
     widths = {node: cut.stop - cut.start for node, cut in (STATE_COLUMNS | CAREER_COLUMNS).items()}
     triples = [triple for triple in graph.all_triples() if data.lengths != (0,) or triple[0] != "ball"]
     if data.lengths != (0,):
         widths["ball"] = len(BALL_FEATURES)
-    peer = HeteroModel(config.hidden_dim, config.num_layers, config.num_heads, widths, triples)
+    sizes = config.network
+    peer = HeteroModel(sizes.hidden_dim, sizes.num_layers, sizes.num_heads, widths, triples)
     generator = torch.Generator().manual_seed(0)
     # Each length of history as often as it comes.
     counts = [max(round(arguments.batch * size / sum(data.sizes)), 1) for size in data.sizes]
@@ -168,7 +167,7 @@ def main() -> None:
     found = [(timed(dense), timed(sparse)) for _ in range(arguments.rounds + 1)][1:]
     ours, theirs = (min(column) for column in zip(*found, strict=True))
     collating = timed(lambda: Batch.from_data_list(graphs))
-    print(f"{samples} samples, {config.hidden_dim} channels, {config.num_layers} rounds, {config.num_heads} heads")
+    print(f"{samples} samples, {sizes.hidden_dim} channels, {sizes.num_layers} rounds, {sizes.num_heads} heads")
     for name, model, seconds in (("Lockstep", network, ours), ("PyTorch Geometric", peer, theirs)):
         weights = sum(p.numel() for p in model.parameters()) / 1e6
         print(f"{name:20} {samples / seconds:8.1f} samples/s of processor time   {weights:.1f} M weights")

@@ -100,7 +100,7 @@ def crash_loop(_: Options) -> Tally:
     tally, made = Tally(), bench()
     ended, _ = made.train(2, "kill@rank=1,at=5,attempt=0..")
     last = ended.text.splitlines()[-1]
-    tally.count(ended.code == 3 and last == "not restarted: 3 restart(s) in a row brought no progress", ended)
+    tally.count(ended.code == 3 and last == "not restarted: 3 restart(s) in a row made no progress", ended)
     ended, run = made.train(2, "; ".join(f"kill@rank=1,at={2 * n + 1},attempt={n}" for n in range(5)))
     tally.count(ended.code == 0 and made.ends_alike(run), ended)
     tally.note = "3 without progress end the run; 5 with progress do not"

@@ -33,7 +33,7 @@ def two_runs(options: Options) -> Tally:
 
 
 def divergence(options: Options) -> Tally:
-    """The weights of each rank in turn are moved; then ranks that make different exchanges."""
+    """The weights of each rank in turn are moved; then ranks that call different collectives."""
     tally, made = Tally(), bench()
     for rank in range(options.ranks):
         ended, _ = made.train(options.ranks, f"diverge@rank={rank},at=3", "--check-every", "1")
@@ -41,7 +41,7 @@ def divergence(options: Options) -> Tally:
         strays = ", ".join(str(other) for other in range(1, options.ranks) if rank in (0, other))
         told = f"replicas diverged at step {4 * made.stride:,}: rank(s) {strays} hold other weights" in ended.text
         tally.count(ended.code == 3 and told, ended)
-    return tally.add(tests("tests/launch/test_agent.py", "-k", "different_exchanges")(options))
+    return tally.add(tests("tests/launch/test_agent.py", "-k", "different_collectives")(options))
 
 
 def not_finite(options: Options) -> Tally:
@@ -91,7 +91,7 @@ def stragglers(options: Options) -> Tally:
 
         sizes = ["--max-updates", "60", "--total-timesteps", str(60 * made.stride)]
         ended, _ = made.train(2, "", *sizes, meanwhile=hold_up)
-        tally.count(ended.code == 0 and f"rank {rank} holds the others up" in ended.text, ended)
+        tally.count(ended.code == 0 and f"rank {rank} slows the others down" in ended.text, ended)
     return tally
 
 

@@ -67,7 +67,7 @@ def main():
                 *found["prediction"]["not_possible"],
             ]
             worlds = [f"{size} ranks, predicted" for size in sizes]
-            columns = ["workload", "steps an update", "exchanges", "moved", "check", *worlds]
+            columns = ["workload", "steps per update", "collectives", "moved", "check", *worlds]
             print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         print(f"| {' | '.join(row(found, links))} |", flush=True)
         print(f"cores used by others: {found['cores_used_by_other_programs']:.1f}", file=sys.stderr, flush=True)

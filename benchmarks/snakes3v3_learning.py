@@ -8,16 +8,14 @@ plays against greedy and random players after each number of updates, half of th
 
 import argparse
 import time
-from dataclasses import replace
 
 import torch
 
 from lockstep.config.sources import resolve
 from lockstep.distributed.world import World
 from lockstep.workloads.snakes3v3.arena import play_games
-from lockstep.workloads.snakes3v3.build import build_learner
 from lockstep.workloads.snakes3v3.observations import observe
-from lockstep.workloads.snakes3v3.workload import small
+from lockstep.workloads.snakes3v3.workload import Snakes3v3
 
 
 def told(result):
@@ -31,12 +29,12 @@ def main():
     parser.add_argument("--games", type=int, default=200)
     args, fields = parser.parse_known_args()
     torch.set_num_threads(1)
-    begin = replace(small(), n_steps=20, lr_schedule="constant", hidden_size=64)
+    begin = Snakes3v3().preset("small").replace(n_steps=20, lr_schedule="constant", hidden_size=64)
     config = resolve(begin, overrides=fields).config
-    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    learner = Snakes3v3().build(config, World().with_lanes(config.effective_lanes, "fast"))
 
     def team(game, players):
-        return learner.model(observe(game, config.observation, tuple(players)))[0].argmax(-1)
+        return learner.model(observe(game, config.workload.observation, tuple(players)))[0].argmax(-1)
 
     seconds = 0.0
     for goal in map(int, args.updates.split(",")):

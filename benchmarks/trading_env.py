@@ -14,7 +14,7 @@ from lockstep.compute.graphs import Accelerator
 from lockstep.workloads.registry import register_environments
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 
 def rate(step, steps_per_call, seconds, finish=lambda: None):
@@ -37,8 +37,8 @@ def rate(step, steps_per_call, seconds, finish=lambda: None):
 
 def batched(args):
     device = torch.device(args.device)
-    config = MarketConfig(market=args.market, data=args.data)
-    env = TradingEnv(config, torch.arange(args.accounts), 0, device)
+    settings = MarketSettings(market=args.market, data=args.data)
+    env = TradingEnv(settings, torch.arange(args.accounts), 0, device)
     env.reset()
     table = torch.randint(0, len(ACTIONS), (64, args.accounts), generator=torch.Generator().manual_seed(0)).to(device)
     clock = torch.zeros(1, dtype=torch.int64, device=device)

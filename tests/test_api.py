@@ -1,7 +1,9 @@
-"""Lockstep from Python: train in processes of their own, load, act, evaluate."""
+"""Lockstep from Python: train here or in processes of their own, load, act, evaluate."""
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -12,8 +14,8 @@ import torch
 import lockstep
 from lockstep import api
 from lockstep.cli.main import main
-from lockstep.errors import NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
-from lockstep.launch.stop_request import Interrupted
+from lockstep.errors import RunFailed, UserError, from_json, to_json
+from lockstep.storage.manifest import CheckpointFailed
 from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.rules import SnakeRules
 
@@ -131,36 +133,40 @@ def test_what_only_the_process_can_know_is_raised_after_it(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("code", "said", "kind", "message"),
-    [
-        (2, ["lockstep: no"], UserError, "no"),
-        (3, ["step 1", "lockstep: rank 1 died", ""], RunFailed, "rank 1 died"),
-        (
-            3,
-            [
-                "lockstep: rank 1 ended with exit code 1 at step 5",
-                "lockstep:   Traceback",
-                "lockstep:   ValueError: what",
-                "lockstep: rank(s) 0 ended because of it",
-                "lockstep: not restarted: it failed in the same way twice",
-            ],
-            RunFailed,
-            "rank 1 ended with exit code 1 at step 5: ValueError: what",
-        ),
-        (4, ["lockstep: none verifies"], NoValidCheckpoint, "none verifies"),
-        (75, ["lockstep: stopped"], StoppedOnRequest, "stopped"),
-        (130, ["lockstep: interrupted"], Interrupted, "interrupted"),
-        (1, ["Traceback", "ValueError: what", ""], RunFailed, "ValueError: what"),
-        (7, [], RunFailed, "exit code 7"),
-        (-9, ["step 1"], RunFailed, "the run was ended by SIGKILL"),
-    ],
-)
-def test_an_exit_code_becomes_its_error(code, said, kind, message):
-    error = api._error(code, said)
-    assert type(error) is kind
-    assert str(error).startswith(message)
-    assert error.exit_code == (code if code > 0 else 3)
+def test_an_error_of_a_rank_is_raised_as_it_was_there(tmp_path):
+    with pytest.raises(UserError, match="ranks 9 is more than the run's 8 lanes") as raised:
+        lockstep.train("snake", preset="debug", ranks=9, runs_dir=tmp_path, quiet=True)
+    assert raised.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_run_says_which_rank_failed_and_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCKSTEP_FAULTS", "raise@rank=1,at=1,attempt=0..")
+    with pytest.raises(RunFailed, match=r"rank 1 ended with exit code 1 at .*planted by a failpoint"):
+        lockstep.train("snake", preset="debug", ranks=2, runs_dir=tmp_path, quiet=True)
+
+
+def test_a_command_that_could_not_say_why_it_ended_has_its_signal_or_exit_code():
+    assert "was killed by SIGKILL" in str(api._unexplained(-9))
+    assert "ended with exit code 7" in str(api._unexplained(7))
+
+
+def test_errors_survive_a_way_through_json():
+    error = CheckpointFailed("disk full")
+    error.details = ("a line",)
+    again = from_json(json.loads(json.dumps(to_json(error))))
+    assert (type(again), str(again), again.details) == (CheckpointFailed, "disk full", ("a line",))
+    assert type(from_json({"kind": "Unheard", "message": "x", "details": []})) is RunFailed
+
+
+def test_one_rank_trains_in_this_process_and_leaves_its_arithmetic_as_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(api, "_run_command", lambda *_: pytest.fail("a process was started"))
+    before = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    run = lockstep.train("snake", preset="debug", ranks=1, device="cpu", max_updates=1, threads=2, runs_dir=tmp_path)
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+    assert "done: 256 steps" in capsys.readouterr().out
+    assert (run.status.state, run.status.step) == ("stopped", 256)
+    assert run.weights().keys() == run.weights("step-000000000256").keys()
 
 
 def test_an_interrupt_stops_the_run_which_saves_first(tmp_path, monkeypatch):
@@ -169,7 +175,7 @@ def test_an_interrupt_stops_the_run_which_saves_first(tmp_path, monkeypatch):
             interrupt = text.startswith("step ") and "step " not in self.text
             super().write(text)
             if interrupt:
-                raise KeyboardInterrupt
+                os.kill(os.getpid(), signal.SIGINT)
             return len(text)
 
     monkeypatch.setattr(sys, "stdout", Interrupting())

@@ -26,6 +26,8 @@ FLOORS = (
     *("storage", "reporting", "diagnostics", "run", "envs", "rl", "algorithms", "workloads"),
 )
 """From the ground up; what is not named here (the command line, the API) is on top."""
+MOST_FILES = {"workloads/trading": 30, "workloads/snakes3v3": 34, "algorithms/tdmpc2": 25}
+"""Games whose parts are many and small."""
 RANK_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 RANKS_BEFORE_TORCH = {("launch", "environment"), ("launch", "rank_setup")}
 """The launcher sets these variables, and reads its own before torch is imported."""
@@ -50,8 +52,27 @@ def imports(tree) -> Iterator[str]:
 
 
 def own_imports(tree) -> set[tuple[str, ...]]:
-    names = (name.split(".") for name in imports(tree) if name.startswith("lockstep."))
-    return {tuple(name[1:]) for name in names}
+    """Every module of ours that is read, late and for types alone included; () is the package itself."""
+    names = (name.split(".") for name in imports(tree) if name.split(".")[0] == "lockstep")
+    found = {tuple(name[1:]) for name in names}
+    # `from lockstep import errors` reads errors; `import lockstep` reads the public face, which is above all floors.
+    return {name for name in found if name} | ({("api",)} if reads_the_face(tree) else set())
+
+
+def reads_the_face(tree) -> bool:
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "lockstep" for alias in node.names)
+        for node in ast.walk(tree)
+    )
+
+
+def module_of(target):
+    """The file that an imported name is in."""
+    for length in range(len(target), 0, -1):
+        path = ROOT.joinpath(*target[:length])
+        if path.with_suffix(".py").is_file():
+            return path.with_suffix(".py")
+    return None
 
 
 @pytest.fixture(params=FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -100,6 +121,35 @@ def test_nothing_can_run_code_from_a_file(source):
         assert called not in ("eval", "exec", "torch.load", "yaml.load", "os.system"), f"{path}:{node.lineno}"
         keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
         assert keywords.get("shell") != "True" and keywords.get("allow_pickle") != "True", f"{path}:{node.lineno}"
+
+
+def test_no_file_reads_one_that_reads_it_in_the_end():
+    reads = {path: {module_of(target) for target in own_imports(ast.parse(path.read_text()))} for path in FILES}
+    done: set[Path] = set()
+
+    def walk(path, way):
+        assert path not in way, "a circle: " + " -> ".join(step.stem for step in (*way[way.index(path) :], path))
+        if path in done or path is None or (path.parent == ROOT and path.stem == "__init__"):
+            return
+        for other in reads.get(path, ()):
+            if other != path:
+                walk(other, (*way, path))
+        done.add(path)
+
+    for path in FILES:
+        walk(path, ())
+
+
+def test_a_room_has_one_concern_and_not_many_more_than_twenty_files():
+    folders = {path.parent for path in FILES}
+    sizes = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) - 1 for folder in folders}
+    assert {name: size for name, size in sizes.items() if size > MOST_FILES.get(name, 22)} == {}
+
+
+def test_questions_of_rank_are_asked_in_few_rooms(source):
+    path, tree = source
+    asks = any(isinstance(node, ast.Attribute) and node.attr == "leads" for node in ast.walk(tree))
+    assert not asks or rooms(path)[0] in ("distributed", "storage", "reporting"), f"{path} asks who leads"
 
 
 def test_there_is_no_room_for_leftovers():

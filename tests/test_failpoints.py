@@ -1,4 +1,4 @@
-"""Failpoints: nothing happens unless asked for, and then exactly where and when it was."""
+"""Failpoints: nothing happens unless faults are set, and then exactly at the selected place and time."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from lockstep.failpoints import KINDS, Planted, parse
 
 @pytest.fixture
 def plant(monkeypatch):
-    """Plant faults in this process, which is rank 0 of its first attempt unless told otherwise."""
+    """Inject faults into this process, by default rank 0 of the first attempt."""
 
     def with_faults(text, rank=0, attempt=0):
         monkeypatch.setenv("RANK", str(rank))
@@ -26,7 +26,7 @@ def plant(monkeypatch):
 
 
 def hits(place="update", numbers=range(10)):
-    """The visits at which the planted exception was raised."""
+    """The visits at which the injected exception was raised."""
     found = []
     for number in numbers:
         try:
@@ -36,7 +36,7 @@ def hits(place="update", numbers=range(10)):
     return found
 
 
-def test_nothing_happens_unless_asked_for():
+def test_nothing_happens_unless_faults_are_set():
     assert failpoints._faults == []
     assert hits() == []
 
@@ -54,7 +54,7 @@ def test_nothing_happens_unless_asked_for():
         ("raise@place=open,at=3", []),
     ],
 )
-def test_a_fault_happens_where_and_when_it_was_asked_for(plant, text, expected):
+def test_a_fault_happens_at_the_selected_place_and_visit(plant, text, expected):
     plant(text)
     assert hits() == expected
 
@@ -82,7 +82,7 @@ def test_a_draw_is_one_of_the_range_and_the_same_for_everyone_with_that_seed():
     assert parse("kill@rank=~0..3,seed=7") == parse("kill@rank=~0..3,seed=7")
 
 
-def test_what_is_no_fault_is_answered_in_one_line():
+def test_an_invalid_fault_is_refused_in_one_line():
     for text in ("explode", "kill@when=3", "kill@at=x", "kill@place=kitchen", "kill@rank=~9..1"):
         with pytest.raises(UserError) as refusal:
             parse(text)
@@ -100,7 +100,7 @@ def test_one_gradient_is_poisoned_and_the_next_is_not(plant):
     assert torch.isfinite(model.weight.grad).all()
 
 
-def test_weights_of_one_rank_are_moved(plant):
+def test_the_weights_of_one_rank_are_changed(plant):
     model = torch.nn.Linear(2, 1)
     before = model.weight.detach().clone()
     plant("diverge@at=1,rank=2", rank=2)

@@ -1,4 +1,4 @@
-"""Lines that nobody reads: they are lost, and what says them goes on."""
+"""Output that nobody reads is dropped, and the process continues."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ SAYS = """
 import sys, time
 from lockstep.output import open_missing_streams, tell
 open_missing_streams()
-time.sleep(0.2)  # the reader has left by then
+time.sleep(0.2)  # the reader has exited by then
 for number in range(3):
     tell(f"line {number}")
     tell(f"line {number}", sys.stderr)
@@ -20,12 +20,12 @@ for number in range(3):
 
 
 def run(code, how, **options):
-    words = ["bash", "-c", f'set -o pipefail; "$@" {how}', "-", sys.executable, "-c", code]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, **options)
+    argv = ["bash", "-c", f'set -o pipefail; "$@" {how}', "-", sys.executable, "-c", code]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
 
 
 @pytest.mark.parametrize("how", ["| true", "2>&1 | true", "> /dev/full", "2> /dev/full", ">&- 2>&- <&-"])
-def test_whoever_speaks_ends_well_without_a_listener(how):
+def test_a_process_ends_normally_if_its_output_cannot_be_written(how):
     if "/dev/full" in how and not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     done = run(SAYS, how)
@@ -33,13 +33,13 @@ def test_whoever_speaks_ends_well_without_a_listener(how):
     assert "BrokenPipe" not in done.stderr and "OSError" not in done.stderr
 
 
-def test_lines_go_where_they_belong(capsys):
+def test_lines_go_to_the_given_stream(capsys):
     tell("out")
     tell("err", sys.stderr)
     assert capsys.readouterr() == ("out\n", "err\n")
 
 
-def test_the_next_file_does_not_stand_for_a_stream_that_was_closed(tmp_path):
-    code = f"{SAYS}\nfrom pathlib import Path\nPath('told').write_text(str(Path('file').open('w').fileno() > 2))"
+def test_the_next_file_opened_does_not_take_the_number_of_a_closed_stream(tmp_path):
+    code = f"{SAYS}\nfrom pathlib import Path\nPath('result').write_text(str(Path('file').open('w').fileno() > 2))"
     run(code, "<&- >&- 2>&-", cwd=tmp_path)
-    assert (tmp_path / "told").read_text() == "True"
+    assert (tmp_path / "result").read_text() == "True"

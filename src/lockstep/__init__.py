@@ -1,33 +1,55 @@
 """Lockstep trains one model on any number of devices, with the same result, and provably so."""
 
-import sys
-from pathlib import Path
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from lockstep.version import __version__
 
-__all__ = ["Policy", "Run", "__version__", "evaluate", "load", "train"]
-
 if TYPE_CHECKING:
+    from lockstep.algorithms.algorithm import Algorithm
     from lockstep.api import Policy, Run, evaluate, load, train
+    from lockstep.config.config import AlgorithmSettings, Config, NetworkSettings, WorkloadSettings, preset
+    from lockstep.distributed.world import World
+    from lockstep.envs.vector_env import Transition, VectorEnv
+    from lockstep.rl.problem import Continuous, Discrete, EnvProblem
+    from lockstep.workloads.workload import Workload
+
+__all__ = [
+    "Algorithm",
+    "AlgorithmSettings",
+    "Config",
+    "Continuous",
+    "Discrete",
+    "EnvProblem",
+    "NetworkSettings",
+    "Policy",
+    "Run",
+    "Transition",
+    "VectorEnv",
+    "Workload",
+    "WorkloadSettings",
+    "World",
+    "__version__",
+    "evaluate",
+    "load",
+    "preset",
+    "train",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Policy", "Run", "evaluate", "load", "train"), "lockstep.api"),
+    **dict.fromkeys(("AlgorithmSettings", "Config", "NetworkSettings", "WorkloadSettings"), "lockstep.config.config"),
+    "preset": "lockstep.config.config",
+    **dict.fromkeys(("Continuous", "Discrete", "EnvProblem"), "lockstep.rl.problem"),
+    **dict.fromkeys(("Transition", "VectorEnv"), "lockstep.envs.vector_env"),
+    "Algorithm": "lockstep.algorithms.algorithm",
+    "Workload": "lockstep.workloads.workload",
+    "World": "lockstep.distributed.world",
+}
+"""Where each public name is. It is imported on first use: `import lockstep` and --help stay fast without torch."""
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: `import lockstep` and the command's --help stay fast without torch.
-    if name in __all__:
-        from lockstep import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'lockstep' has no attribute {name!r}")
-
-
-def _register_environments() -> None:
-    """Let `gymnasium.make("lockstep/...")` work after `import lockstep`; the command has no use for Gymnasium."""
-    if sys.argv and Path(sys.argv[0]).name in ("lockstep", "-m"):
-        return
-    from lockstep.workloads.registry import register_environments
-
-    register_environments()
-
-
-_register_environments()
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lockstep' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,13 +1,13 @@
 """Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import tempfile
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,20 @@ from torch import Tensor
 
 from lockstep.cli import evaluate as evaluation
 from lockstep.cli import model as models
-from lockstep.cli.argv import take, take_all
+from lockstep.cli import train as starting
+from lockstep.cli.argv import take_all
 from lockstep.cli.model import TRAINED, ModelOptions
-from lockstep.cli.player import player_of
-from lockstep.cli.train import TrainOptions, read_config, read_run
-from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest, UserError
+from lockstep.cli.train import LaunchOptions, read_run
+from lockstep.errors import RunFailed, UserError
+from lockstep.launch import outcome
 from lockstep.launch.stop_request import Interrupted
 from lockstep.reporting.metrics import LONGEST_LINE, METRICS
-from lockstep.storage.run_directory import RunDirectory
+from lockstep.run.hand_over import Wanted
+from lockstep.storage.run_directory import RunDirectory, Status
+from lockstep.storage.weights import load_weights
 from lockstep.untrusted import parse_json, whole_lines
 from lockstep.workloads import registry
-
-_ERRORS: dict[int, type[LockstepError]] = {
-    error.exit_code: error for error in (UserError, RunFailed, NoValidCheckpoint, StoppedOnRequest, Interrupted)
-}
-_SPOKEN = "lockstep: "
-_AFTERWARDS = ("not restarted", "restarting ", "rank(s) ")
-"""How the lines begin in which the launcher tells what followed from a failure."""
+from lockstep.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -54,24 +51,34 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it was started with, field by field."""
-        return asdict(read_run(RunDirectory(self.path))[1])
+        """The configuration it was started with, field by field."""
+        return read_run(RunDirectory(self.path))[1].values()
 
     @property
     def best(self) -> Path:
-        """Where the weights with the best evaluation lie, once there was one."""
+        """Directory of the weights with the best evaluation; absent before the first one."""
         return self.path / "best"
 
     @property
     def final(self) -> Path:
-        """Where the weights at the end of the run lie."""
+        """Directory of the weights at the end of the run; absent before that."""
         return self.path / "final"
+
+    @property
+    def status(self) -> Status:
+        """Whether it is running, finished or stopped, its step and its best score."""
+        return RunDirectory(self.path).status()
+
+    def weights(self, which: str = "final") -> dict[str, Tensor]:
+        """The weights by parameter name; `which`: final, best, or the name of a checkpoint."""
+        folder = self.path / which if which in ("final", "best") else self.path / "checkpoints" / which
+        return load_weights(folder)[0]
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every log point: step, time and tags."""
         path = self.path / METRICS
         try:
-            # A run that is still going may be in the middle of a line.
+            # A run in progress may be in the middle of writing a line, so only complete ones are read.
             return [parse_json(line) for line in whole_lines(path, LONGEST_LINE)]
         except FileNotFoundError:
             return []
@@ -80,36 +87,36 @@ class Run:
 
 
 class Policy:
-    """A trained network that plays. B: observations, A: actions."""
+    """A trained network that acts. B: observations, A: actions."""
 
     def __init__(self, model: str, device: str = "auto") -> None:
-        """`model`: a run, a directory of weights or a file, as `lockstep eval` takes it."""
+        """`model`: a run, a directory of weights or a file, as for `lockstep eval`."""
         subject = models.find(model, ModelOptions(), [])
         subject.check_policy(TRAINED)
         trained = models.load(subject, device)
         self.workload = subject.workload.name
-        self.config = asdict(subject.config)
+        self.config = subject.config.values()
         self.step = trained.step
-        self._player = player_of(subject, trained, subject.config.seed)
+        self._player = trained.learner.player(subject.config.run.seed)
 
     def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
-        """The most probable action for each observation, or one drawn by the probabilities: (B, ...) -> (B,).
+        """The most probable action for each observation, or a sampled one: (B, ...) -> (B,).
 
-        Where actions are vectors, the best that is known, or with the noise of training: (B, A).
+        For vector actions: the best known action, or one with the exploration noise of training: (B, A).
         """
-        return self._player.act(_seen(observations), deterministic)[0].numpy()
+        return self._player.act(_seen(observations), explore=not deterministic)[0].numpy()
 
     def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
-        """The probability of every action: (B, ...) -> (B, A). Nothing of it is remembered."""
-        chances = self._player.look(_seen(observations))
-        if chances is None:
-            raise UserError(f"{self.workload}: its actions are vectors, which have no probability each; use act")
-        return chances.numpy()
+        """The probability of every action: (B, ...) -> (B, A). Does not change a recurrent network's memory."""
+        found = self._player.probabilities(_seen(observations))
+        if found is None:
+            raise UserError(f"{self.workload}: has continuous actions, so there is no probability for each; use act")
+        return found.numpy()
 
     def forget(self, ended: NDArray[Any] | Tensor | None = None) -> None:
-        """Forget what was seen, of all observations' places or of those (B,) whose episodes ended.
+        """Reset the memory of all positions in the batch, or of those (B,) whose episodes ended.
 
-        For networks with a memory, which remember each place of a batch from one call to the next.
+        For recurrent networks, which keep a memory for each position of the batch from one call to the next.
         """
         self._player.forget(None if ended is None else torch.as_tensor(ended, dtype=torch.bool))
 
@@ -118,12 +125,12 @@ class Policy:
 
 
 def load(run_or_path: Run | str | Path, device: str = "auto") -> Policy:
-    """A trained model: a run (its final weights, else its best, else its newest checkpoint), a directory or a file."""
+    """Load a trained model: a run (final weights, else best, else newest checkpoint), a directory or a file."""
     return Policy(_named(run_or_path), device)
 
 
 def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 2025) -> dict[str, Any]:
-    """Play whole episodes: what `lockstep eval --json` prints. Writes nothing."""
+    """Play whole episodes; returns what `lockstep eval --json` prints. Writes nothing."""
     options = take_all([f"episodes={episodes}", f"seed={seed}", "report=false"], evaluation.EvaluateOptions())
     subject = models.find(_named(run_or_path), options, [])
     subject.check_policy(TRAINED)
@@ -131,7 +138,7 @@ def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 202
 
 
 def train(
-    workload: str,
+    workload: str | type[Workload],
     *,
     preset: str = "base",
     ranks: int | None = None,
@@ -142,21 +149,34 @@ def train(
     quiet: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train as `lockstep train` does, in processes of their own; `settings` are fields of the configuration.
+    """Train as `lockstep train` does; `settings` are fields of the configuration, including `algorithm` and `network`.
 
-    Raises what the run ended with: UserError before anything starts, RunFailed and others after.
+    One rank trains in this process; several are separate processes. Raises the error that ended the run: UserError
+    before anything starts, RunFailed and others after.
     """
-    chosen = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "runs_dir": runs_dir, **settings}
-    words = [f"{name}={_text(value)}" for name, value in chosen.items() if value is not None or name in settings]
-    options, fields = take(words, TrainOptions())
-    read_config(registry.load(workload), options, fields)
-    folder, by_time = Path(runs_dir), f"{workload}-{datetime.now():%Y%m%d-%H%M%S}"
+    chosen = registry.load(workload) if isinstance(workload, str) else workload()
+    overrides = [f"{name}={_text(value)}" for name, value in (settings | {"runs_dir": runs_dir}).items()]
+    resolved = chosen.resolve(preset, config, overrides)
+    fitted, notes = chosen.fit(resolved.config, resolved.explicit)
+    folder, by_time = Path(runs_dir), f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}"
     run = RunDirectory.named(folder, run_name) if run_name else RunDirectory.fresh(folder, by_time)
+    wanted = Wanted(resolved.config, fitted, tuple(notes)).named(run.name)
+    options = LaunchOptions(gpus=gpus, ranks=ranks)
     try:
-        _run_command(["train", workload, *words, f"run_name={run.name}"], quiet)
+        if starting.ranks_here(wanted.config, options, None)[0] == 1:
+            with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+                starting.start(chosen, wanted, options, [])
+        else:
+            launch = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "run_name": run.name}
+            arguments = [f"{name}={_text(value)}" for name, value in launch.items() if value is not None]
+            _run_command(["train", chosen.target, *arguments, *overrides], quiet)
+    except Interrupted as stopped:
+        # The run has saved a checkpoint. Notebooks expect KeyboardInterrupt after Ctrl-C.
+        raise KeyboardInterrupt(str(stopped)) from stopped
     except UserError:
+        # RunDirectory.fresh created the folder to reserve its name; removed if no run started.
         if not run_name:
-            with contextlib.suppress(OSError):  # there is something in it
+            with contextlib.suppress(OSError):  # not empty: keep it
                 run.path.rmdir()
         raise
     return Run(run.path.absolute())
@@ -167,7 +187,7 @@ def _named(run_or_path: Run | str | Path) -> str:
 
 
 def _seen(observations: Any) -> Any:
-    """Arrays as tensors; what can be moved to a device as it is, such as a workload's own samples."""
+    """Arrays become tensors; anything with `to(device)`, such as a workload's own samples, stays as it is."""
     return observations if hasattr(observations, "to") else torch.as_tensor(observations)
 
 
@@ -176,61 +196,48 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _run_command(words: list[str], quiet: bool) -> None:
-    """Run one command to its end, its lines passed on to wherever this Python prints; raises what it ended with."""
-    said: deque[str] = deque(maxlen=100)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lockstep", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
-        start_new_session=True,  # Ctrl-C reaches it once, from here, and not a second time from the terminal.
-    )
-    try:
-        _pass_on(process, said, quiet)
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        _pass_on(process, said, quiet)  # It saves before it goes.
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    if process.returncode:
-        raise _error(process.returncode, said)
+def _run_command(arguments: list[str], quiet: bool) -> None:
+    """Run one command and forward its output to this process's stdout; raises the error it ended with."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-outcome-") as folder:
+        ending = Path(folder) / "error.json"
+        variables = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", outcome.VARIABLE: str(ending)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lockstep", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, **variables},
+            start_new_session=True,  # Ctrl-C reaches it once, forwarded below, and not also from the terminal.
+        )
+        try:
+            _pass_on(process, quiet)
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            _pass_on(process, quiet)  # It saves a checkpoint before it exits.
+            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if process.returncode:
+            raise outcome.read(ending) or _unexplained(process.returncode)
 
 
-def _pass_on(process: subprocess.Popen[str], said: deque[str], quiet: bool) -> None:
-    """Hand lines on as they come, until there are no more and the process has ended."""
+def _pass_on(process: subprocess.Popen[str], quiet: bool) -> None:
+    """Forward lines as they arrive, until the process has ended."""
     assert process.stdout is not None
     for line in process.stdout:
-        said.append(line.strip())
         if not quiet:
-            # A notebook's stdout is an object of its own, with no file behind it that the process could be given.
+            # A notebook's stdout has no file descriptor that the process could inherit.
             sys.stdout.write(line)
             sys.stdout.flush()
     process.wait()
 
 
-def _error(code: int, said: Iterable[str]) -> LockstepError:
-    """The error that an exit code stands for, with the line that the command said."""
-    if code < 0:
-        return RunFailed(
-            f"the run was ended by {signal.Signals(-code).name}; `lockstep resume` goes on from its newest checkpoint"
-        )
-    spoken = [line.removeprefix(_SPOKEN) for line in said if line.startswith(_SPOKEN)]
-    error = _ERRORS.get(code, RunFailed)(_cause(spoken) or [f"exit code {code}", *filter(None, said)][-1])
-    error.exit_code = code
-    return error
-
-
-def _cause(spoken: list[str]) -> str:
-    """The line that tells why, with the last of those indented below it; the launcher says more around it."""
-    told = [line for line in spoken if not line.startswith(_AFTERWARDS)]
-    heads = [line for line in told if not line.startswith(" ")]
-    details = [told[-1].strip()] if told and told[-1].startswith(" ") else []
-    return ": ".join(heads[-1:] + details)
+def _unexplained(code: int) -> RunFailed:
+    """The error for a command that ended without reporting a reason."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return RunFailed(f"the run {how}; `lockstep resume` continues from its newest checkpoint")

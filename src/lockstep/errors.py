@@ -1,14 +1,15 @@
-"""What can go wrong, as exit codes: each error is one line that says what, where, what is allowed and what to do."""
+"""Errors and their exit codes. Each message is one line: what is wrong, where, what is allowed, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
 class LockstepError(Exception):
-    """An error shown to the user as one line; `exit_code` is what the command ends with."""
+    """An error shown to the user as one line; `exit_code` is the command's."""
 
     exit_code = 3
     details: Sequence[str] = ()
-    """Lines shown below it, such as the last words of a rank."""
+    """Lines shown below it, such as the end of a rank's traceback."""
 
 
 class UserError(LockstepError):
@@ -24,18 +25,33 @@ class RunFailed(LockstepError):
 
 
 class NoValidCheckpoint(LockstepError):
-    """A checkpoint is needed and none verifies."""
+    """A checkpoint is needed, and none passes verification."""
 
     exit_code = 4
 
 
 class StoppedOnRequest(LockstepError):
-    """SIGTERM, SIGUSR1 or a closed terminal asked the run to stop; it saved first, and the same command goes on."""
+    """SIGTERM, SIGUSR1 or a closed terminal stopped the run; it saved first, and the same command continues it."""
 
+    # EX_TEMPFAIL of sysexits.h: try again later. Schedulers can requeue on it.
     exit_code = 75
 
 
-def error_of(message: str, exit_code: int) -> LockstepError:
-    """An error that another rank raised, to be raised here too."""
-    kinds: tuple[type[LockstepError], ...] = (UserError, RunFailed, NoValidCheckpoint, StoppedOnRequest)
-    return next(kind for kind in kinds if kind.exit_code == exit_code)(message)
+def to_json(error: LockstepError) -> dict[str, Any]:
+    """An error as it travels to other ranks and processes: nothing is ever unpickled."""
+    return {"kind": type(error).__name__, "message": str(error), "details": list(error.details)}
+
+
+def from_json(content: Mapping[str, Any]) -> LockstepError:
+    """The error that another rank or process raised, to raise it here as well."""
+    kinds = {kind.__name__: kind for kind in _kinds(LockstepError)}
+    # A kind that was never imported here has the exit code of a failed run.
+    error = kinds.get(content["kind"], RunFailed)(content["message"])
+    error.details = tuple(content["details"])
+    return error
+
+
+def _kinds(kind: type[LockstepError]) -> Iterator[type[LockstepError]]:
+    yield kind
+    for other in kind.__subclasses__():
+        yield from _kinds(other)

@@ -1,4 +1,4 @@
-"""Lines for whoever reads them. A run goes on where nobody does: `| head -1`, a closed terminal, a full disk."""
+"""Printing that cannot fail: a run continues if its output goes nowhere (`| head -1`, closed terminal, full disk)."""
 
 import atexit
 import contextlib
@@ -8,14 +8,15 @@ import sys
 from typing import TextIO
 
 _GONE = (errno.EPIPE, errno.EIO)
-"""What a stream says whose reader or terminal does not come back."""
+"""Errors of a stream whose reader or terminal is gone for good."""
 _dirty: set[int] = set()
-"""Descriptors that refused a line, which is still in their buffer."""
+"""Descriptors that failed to write a line, which is still in the stream's buffer."""
 
 
 def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
-    """Print a line at once, to stdout unless told otherwise; one that cannot be written is lost, and nothing else."""
+    """Print a line and flush it, to stdout by default; a line that cannot be written is dropped without an error."""
     stream = sys.stdout if stream is None else stream
+    # Python sets sys.stdout to None if the descriptor was closed when the process started.
     if stream is None:
         return
     try:
@@ -24,27 +25,28 @@ def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
         if error.errno in _GONE:
             _silence(stream)
         elif stream.fileno() not in _dirty:
-            # A full disk may have room later. What is in the buffer when the process ends must not change its code.
+            # The disk may have room again later, so the stream stays. But a buffer that cannot be flushed at exit would
+            # turn the exit code into 120, so it is emptied before that.
             _dirty.add(stream.fileno())
-            atexit.register(_empty, stream)
+            atexit.register(_flush_or_discard, stream)
 
 
 def open_missing_streams() -> None:
-    """Put the null device where stdin, stdout or stderr is closed, else the next file opened would stand for it."""
+    """Open /dev/null in place of a closed stdin, stdout or stderr; else the next file opened would take its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free descriptor is this one, since those below it are open by now.
+            # open returns the lowest free descriptor, which is this one: those below are open by now.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person may be looking at a stream, which is None where it was closed from the start."""
+    """Whether a stream is a terminal; a stream is None if it was closed from the start."""
     return stream is not None and stream.isatty()
 
 
-def _empty(stream: TextIO) -> None:
+def _flush_or_discard(stream: TextIO) -> None:
     try:
         stream.flush()
     except OSError:
@@ -52,7 +54,8 @@ def _empty(stream: TextIO) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Let what was and will be written there go nowhere, in this process and in libraries that it uses."""
+    """Redirect a stream's descriptor to /dev/null: for its buffer, later writes, and libraries that write to it."""
+    # dup2 replaces what the descriptor refers to, so the stream object and its buffer stay valid.
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

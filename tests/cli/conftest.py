@@ -1,16 +1,16 @@
 """A run on disk with a network that prefers some moves to others, made without training."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from lockstep.config.sources import to_yaml
+from lockstep.distributed.world import World
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.snake.build import build_network
-from lockstep.workloads.snake.workload import debug
+from lockstep.workloads.snake.problem import snake_problem
+from lockstep.workloads.snake.workload import Snake
 
 
 def _store(runs_dir, name, config, scale=100.0):
@@ -18,7 +18,7 @@ def _store(runs_dir, name, config, scale=100.0):
     run.prepare()
     text = to_yaml(config)
     run.write_config(text, "snake")
-    network = build_network(config)
+    network = config.network.build(snake_problem(config.workload, World()), config)
     with torch.no_grad():
         # An untrained network holds all moves for nearly alike, and a rounding could decide between them.
         network.actor.weight *= scale
@@ -36,7 +36,7 @@ def store_run():
 @pytest.fixture(scope="session")
 def shared_run(tmp_path_factory) -> Path:
     """A run called `demo` on a board of 6 x 6 whose episodes end within 60 steps; not to be written into."""
-    return _store(tmp_path_factory.mktemp("runs"), "demo", replace(debug(), grid_size=6, max_steps=60))
+    return _store(tmp_path_factory.mktemp("runs"), "demo", Snake().preset("debug").replace(grid_size=6, max_steps=60))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`lockstep eval --team A --against B`: two teams meet, from both sides."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,18 +9,18 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.snakes3v3.build import build_learner
-from lockstep.workloads.snakes3v3.workload import debug
+from lockstep.workloads import registry
 
 
 @pytest.fixture
 def at_team(tmp_path, monkeypatch):
     """A working directory with an untrained run called `team`."""
-    config = replace(debug(), observation="jidi26")
+    snakes = registry.load("snakes3v3")
+    config = snakes.preset("debug").replace(observation="jidi26")
     run = RunDirectory.named(tmp_path / "runs", "team")
     run.prepare()
     run.write_config(to_yaml(config), "snakes3v3")
-    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    learner = snakes.build(config, World().with_lanes(config.effective_lanes, "fast"))
     weights = dict(learner.model.state_dict())
     save_weights(run.path / "final", weights, config_text=to_yaml(config), workload="snakes3v3", step=5, extra={})
     monkeypatch.chdir(tmp_path)
@@ -80,13 +79,16 @@ def test_a_team_is_exported_as_a_folder_for_the_competition(at_team, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("snakes3v3 --team greedy", "--team greedy: against whom is missing; add --against"),
+        ("snakes3v3 --team greedy", "--team greedy: the opponent is missing; add --against"),
         ("snakes3v3 --against greedy", "is a workload and has no weights; give a run of it"),
         ("snakes3v3 --team gredy --against random", "--team gredy: .*the nearest baseline is greedy"),
         ("snakes3v3 --team greedy --against no-such-run", "--against no-such-run: .*baselines are random, level1"),
         ("snakes3v3 --team greedy --against random --episodes 3", "episodes 3: allowed: 2, 4, 6"),
-        ("snake --team random --against random", "snake: cannot contest; workloads that can: snakes3v3"),
-        ("snakes3v3 --team greedy --against random --output no/where.json", "the directory no is not there"),
+        (
+            "snake --team random --against random",
+            "snake: cannot play one team against another; .*: snakes3v3",
+        ),
+        ("snakes3v3 --team greedy --against random --output no/where.json", "the directory no does not exist"),
     ],
 )
 def test_what_cannot_meet_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):

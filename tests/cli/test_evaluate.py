@@ -83,7 +83,7 @@ def test_weights_alone_need_the_workload_and_its_fields(at_runs, capsys):
     assert found["step"] is None
     other = complaint(capsys, "bare.safetensors", "--workload", "snake", "--preset", "small")
     assert "does not fit the network" in other
-    assert "features.1.bias is (16,) there and (32,) here" in other
+    assert "features.1.bias is (16,) in the file and (32,) in the network" in other
 
 
 def test_the_seed_decides_the_episodes(at_runs, capsys):
@@ -120,7 +120,7 @@ def test_results_go_to_the_file_that_was_asked_for(at_runs, tmp_path, capsys):
     assert json.loads((tmp_path / "results.json").read_text())["episodes"] == 3
     assert not (at_runs / "evaluation.json").exists()
     capsys.readouterr()
-    assert "the directory nowhere is not there" in complaint(capsys, "demo", "--output", "nowhere/x.json")
+    assert "the directory nowhere does not exist" in complaint(capsys, "demo", "--output", "nowhere/x.json")
 
 
 def test_wrong_words_are_told_in_one_line(at_runs, capsys):
@@ -129,12 +129,12 @@ def test_wrong_words_are_told_in_one_line(at_runs, capsys):
     assert "is a workload and has no weights" in complaint(capsys, "snake")
     assert "the nearest is demo" in complaint(capsys, "demos")
     assert "a whole number from 1" in complaint(capsys, "demo", "--episodes", "0")
-    assert "a run is needed first" in complaint(capsys, "--episodes", "3")
-    assert "configuration that it was trained with" in complaint(capsys, "demo", "--grid-size", "9")
+    assert "the first argument must be a run" in complaint(capsys, "--episodes", "3")
+    assert "configuration it was trained with" in complaint(capsys, "demo", "--grid-size", "9")
 
 
 def test_what_only_predictions_have_is_refused(at_runs, capsys):
-    assert "a stored model of snake is used with what it was trained on" in complaint(capsys, "demo", "--data", "x.zip")
+    assert "snake does not predict from data" in complaint(capsys, "demo", "--data", "x.zip")
     assert "unknown" in complaint(capsys, "snake", "--policy", "random", "--data", "x.zip")
     assert "snake plays episodes" in complaint(capsys, "demo", "--part", "test")
 
@@ -155,7 +155,7 @@ def test_a_pickle_is_never_opened(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Trap()))
     fields = ["--workload", "snake", "--preset", "debug"]
-    assert "only .safetensors files are read" in complaint(capsys, "model.pt", *fields)
+    assert "not a .safetensors file" in complaint(capsys, "model.pt", *fields)
 
 
 def test_a_larger_batch_is_cut_into_parts_of_its_size():

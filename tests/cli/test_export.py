@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,22 +9,24 @@ import torch
 from safetensors import safe_open
 
 from lockstep.cli.main import main
+from lockstep.distributed.world import World
 from lockstep.storage.weights import load_weights
 from lockstep.workloads.snake import expert
-from lockstep.workloads.snake.build import build_network, rules_of
 from lockstep.workloads.snake.env import SnakeEnv
-from lockstep.workloads.snake.workload import debug
+from lockstep.workloads.snake.problem import snake_problem
+from lockstep.workloads.snake.workload import Snake
 
+DEBUG = Snake().preset("debug")
 VARIANTS = {
-    "scalable": replace(debug(), grid_size=7, policy_depth=2),
-    "tiny": replace(debug(), policy_arch="tiny", frame_stack=2),
-    "deep": replace(debug(), policy_arch="deep"),
+    "scalable": DEBUG.replace(grid_size=7, policy_depth=2),
+    "tiny": DEBUG.replace(policy_arch="tiny", frame_stack=2),
+    "deep": DEBUG.replace(policy_arch="deep"),
 }
 
 
 def boards(config, count=1000):
     """Observations from games of the scripted player, snakes of many lengths among them."""
-    env = SnakeEnv(rules_of(config), torch.arange(50), 1, torch.device("cpu"))
+    env = SnakeEnv(config.workload, torch.arange(50), 1, torch.device("cpu"))
     observation, found = env.reset(), []
     for _ in range(count // 50):
         found.append(observation.clone())
@@ -35,7 +36,7 @@ def boards(config, count=1000):
 
 
 def answers(run, config, observation):
-    network = build_network(config)
+    network = config.network.build(snake_problem(config.workload, World()), config)
     network.load_state_dict(load_weights(run)[0])
     with torch.no_grad():
         return network(observation)
@@ -63,18 +64,18 @@ def test_stable_baselines_takes_the_same_actions(store_run, tmp_path, variant, c
     with torch.no_grad():
         assert torch.allclose(player.policy.predict_values(observation.float()).squeeze(-1), value, atol=1e-5)
     assert not [name for name in player.policy.state_dict() if "module." in name]
-    assert player.observation_space.shape == (3 * config.frame_stack, config.grid_size, config.grid_size)
+    assert player.observation_space.shape == snake_problem(config.workload, World()).observation_shape
 
 
 def test_stable_baselines_can_train_on(store_run, tmp_path):
     sb3 = pytest.importorskip("stable_baselines3")
     from lockstep.workloads.snake.gym import SnakeGymEnv
 
-    run = store_run(tmp_path, "demo", debug())
+    run = store_run(tmp_path, "demo", DEBUG)
     assert main(["export", str(run), "--format", "sb3", "--output", str(tmp_path / "model.zip")]) == 0
-    player = sb3.PPO.load(tmp_path / "model.zip", env=SnakeGymEnv(grid_size=debug().grid_size), device="cpu")
-    player.learn(debug().n_steps)
-    assert player.num_timesteps == debug().n_steps
+    player = sb3.PPO.load(tmp_path / "model.zip", env=SnakeGymEnv(grid_size=DEBUG.workload.grid_size), device="cpu")
+    player.learn(DEBUG.algorithm.n_steps)
+    assert player.num_timesteps == DEBUG.algorithm.n_steps
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -1,7 +1,5 @@
 """A run that would be much faster otherwise says so when it starts."""
 
-from dataclasses import replace
-
 import pytest
 
 from lockstep.cli import train
@@ -24,6 +22,6 @@ def test_hints_fit_the_machine(monkeypatch, device, gpus, hindrance, word):
     monkeypatch.setattr(resources, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(kernels, "hindrance", lambda: hindrance)
     workload = registry.load("snake")
-    told = train.hints(workload, "base", replace(workload.preset("base"), device=device))
+    told = train.hints(workload, "base", workload.preset("base").replace(device=device))
     assert len(told) == bool(word)
     assert word in "".join(told)

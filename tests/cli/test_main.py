@@ -4,7 +4,6 @@ import errno
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -21,11 +20,11 @@ WRONG = {
     "train snake --prest small": "the nearest name is --preset",
     "plan snake --rank 2": "the nearest name is --ranks",
     "verify snakee": "the nearest is snake",
-    "verify snake --sync exact": "both modes are verified",
+    "verify snake --sync exact": "verify checks both modes",
     "plan control --preset debug num_envs=3": "nearest: 2 or 4",
     "export snake": "has no weights; give a run of it",
     "play snakes3v3 --replay nosuch.json": "cannot be read (No such file or directory)",
-    "play snakes3v3 --policy greedy --log a.json --video b.gif": "give one of them",
+    "play snakes3v3 --policy greedy --log a.json --video b.gif": "only one at a time",
     "train snake n_env=64": "the nearest name is n_envs",
     "train snake --n-envs 7": "nearest: 4 or 8",
     "train snake --n-envs 7 --lanes 8": "8 lanes",
@@ -47,7 +46,7 @@ WRONG = {
     "train snake --policy-arch huge": "tiny, scalable, deep",
     "train snake --lr-scaling sqrt": "scaling weak",
     "train snake --total-timesteps 10": "",
-    "train": "a workload is needed",
+    "train": "the first argument must be a workload",
     "trian snake": "the nearest is train",
     "resume no-such-run": "no",
     "eval no-such-run": "no",
@@ -96,7 +95,7 @@ def test_a_directory_that_cannot_be_written_is_found_before_the_start(capsys, tm
 def stored_run(folder, workload="snake", **changes):
     run = RunDirectory.named(folder, "old")
     run.prepare()
-    run.write_config(to_yaml(replace(registry.load("snake").preset("debug"), run_name="old", **changes)), workload)
+    run.write_config(to_yaml(registry.load("snake").preset("debug").replace(run_name="old", **changes)), workload)
     return run
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -17,15 +16,15 @@ from lockstep.cli.main import main
 from lockstep.distributed.world import World
 from lockstep.workloads import registry
 from lockstep.workloads.snake.watch import scenes
-from lockstep.workloads.snake.workload import debug
+from lockstep.workloads.snake.workload import Snake
 
-SMALL = replace(debug(), grid_size=6, max_steps=60)
+SMALL = Snake().preset("debug").replace(grid_size=6, max_steps=60)
 
 
 def games(count, act, seed, config=SMALL):
     """The first games, each a list of its scenes."""
     found = []
-    for scene in scenes(config, act, seed):
+    for scene in scenes(config.workload, act, seed):
         if not found or found[-1][-1].ended:
             if len(found) == count:
                 break
@@ -41,7 +40,7 @@ def complaint(capsys, *words):
 
 def test_game_number_n_is_episode_n_of_an_evaluation_with_that_seed():
     world = World().with_lanes(SMALL.effective_lanes, "fast")
-    expected = registry.load("snake").offer("evaluate_baseline")("scripted", SMALL, world, 4, 11)
+    expected = registry.load("snake").evaluate_baseline("scripted", SMALL, world, 4, 11)
     found = games(4, "scripted", 11)
     assert [game[-1].score for game in found] == pytest.approx(expected.returns)
     assert [len(game) - 1 for game in found] == expected.lengths
@@ -70,7 +69,7 @@ def test_frames_are_plain_text_where_there_is_no_terminal(at_runs, capsys):
 
 
 def test_a_scene_tells_score_length_and_how_the_game_ended():
-    (game,) = games(1, "scripted", 2, replace(SMALL, max_steps=3))
+    (game,) = games(1, "scripted", 2, SMALL.replace(max_steps=3))
     assert [scene.ended for scene in game] == [False, False, False, True]
     assert "out of time" in game[-1].caption
     eaten = int(game[-1].caption.split()[3]) - 3
@@ -123,20 +122,20 @@ def test_an_mp4_is_written(at_runs, tmp_path, capsys):
 def test_what_cannot_be_filmed_is_told_before_it_is_played(at_runs, capsys, monkeypatch):
     monkeypatch.setattr(playing, "_Stage", lambda *_: pytest.fail("played already"))
     assert "allowed: .gif, .mp4" in complaint(capsys, "demo", "--video", "film.avi")
-    assert "the directory nowhere is not there" in complaint(capsys, "demo", "--video", "nowhere/film.gif")
+    assert "the directory nowhere does not exist" in complaint(capsys, "demo", "--video", "nowhere/film.gif")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert "pip install 'lockstep[video]'" in complaint(capsys, "demo", "--video", "film.mp4")
     assert "allowed: trained, scripted, random" in complaint(capsys, "demo", "--policy", "nobody")
 
 
 def test_a_workload_with_one_task_has_none_to_choose(at_runs, capsys):
-    assert "--only dog-run: snake has one task" in complaint(
+    assert "snake: cannot show one task of several; workloads that can: control" in complaint(
         capsys, "snake", "--policy", "scripted", "--only", "dog-run"
     )
 
 
 def test_the_snake_is_painted_where_it_is():
-    (first,) = islice(scenes(SMALL, "random", 0), 1)
+    (first,) = islice(scenes(SMALL.workload, "random", 0), 1)
     # On 6 x 6 a cell has 60 pixels behind a margin of 8; the snake starts on row 3, columns 2 to 4, its head in front.
     colours = [tuple(first.image[8 + 60 * 3 + 30, 8 + 60 * column + 30].tolist()) for column in range(6)]
     body, head, ground = colours[2], colours[4], colours[0]

@@ -3,7 +3,7 @@ import pytest
 from lockstep.cli import bench_prediction, prediction_report
 from lockstep.cli.bench_prediction import Machine, Rehearsal
 from lockstep.cli.prediction import Exchanges, Link, Share, check, forecast, hops, sizes_up_to
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AlgorithmSettings, Layout
 
 # 1 GB/s, 1 ms for a tensor and 10 ms for a decision of two ranks, along a ring.
 LINK = Link(1e9, 1e-3, 1e-2, tree=False, source="given")
@@ -103,9 +103,13 @@ def rehearsal(ranks, seconds, **exchanges):
     return Rehearsal(ranks, 5, [{"steps": 10, "seconds": 10 * seconds, "exchanges": tally}] * 2)
 
 
+def config(**values):
+    return Layout(AlgorithmSettings).config(values)
+
+
 def predicted(speeds, sizes=(4, 8, 16)):
     rehearsals = [rehearsal(2, 0.5), rehearsal(4, 0.25, sums=20), rehearsal(8, 0.125, sums=20, sum_bytes=5_000_000)]
-    return bench_prediction.predict(RunConfig(), sizes, speeds, rehearsals, LINK, LINK, MACHINE)
+    return bench_prediction.predict(config(), sizes, speeds, rehearsals, LINK, LINK, MACHINE)
 
 
 def test_a_prediction_takes_compute_and_exchanges_from_rehearsals():
@@ -131,17 +135,17 @@ def test_worlds_with_more_ranks_than_lanes_are_refused_with_the_way_out():
     }
     assert prediction_report.sentences(found)[-1].startswith("Predicted no further: ranks 16 is more than the run's 8")
     # The same run with more lanes could.
-    more = bench_prediction.predict(RunConfig(lanes=16), (16,), {1: 1.0}, [rehearsal(16, 0.1)], None, LINK, MACHINE)
+    more = bench_prediction.predict(config(lanes=16), (16,), {1: 1.0}, [rehearsal(16, 0.1)], None, LINK, MACHINE)
     assert (more.impossible, more.checks, [one.ranks for one in more.forecasts]) == ({}, [], [16])
 
 
 def test_words_say_where_more_ranks_stop_helping_and_why():
     rehearsals = [rehearsal(4, 0.25), rehearsal(8, 0.3)]
-    found = bench_prediction.predict(RunConfig(), (4, 8), {1: 1.0}, rehearsals, None, LINK, MACHINE)
+    found = bench_prediction.predict(config(), (4, 8), {1: 1.0}, rehearsals, None, LINK, MACHINE)
     told = prediction_report.sentences(found)[-1]
     assert "falls below 50% at 8 ranks (42%)" in told
-    assert "share of the work is so small" in told
-    good = bench_prediction.predict(RunConfig(), (4,), {1: 1.0}, rehearsals[:1], None, LINK, MACHINE)
+    assert "share of the work is too small" in told
+    good = bench_prediction.predict(config(), (4,), {1: 1.0}, rehearsals[:1], None, LINK, MACHINE)
     assert "stays above 50% up to 4 ranks (100%)" in prediction_report.sentences(good)[-1]
 
 

@@ -1,7 +1,5 @@
 """`lockstep record`: episodes of a model, of a baseline and of another program as files."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -14,26 +12,24 @@ from lockstep.config.sources import to_yaml
 from lockstep.errors import UserError
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.control.build import sizes_of, spaces_of
 from lockstep.workloads.control.env import task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
-from lockstep.workloads.control.workload import debug
+from lockstep.workloads.control.problem import control_problem
+from lockstep.workloads.control.workload import Control
 
-CONFIG = replace(debug(), task="cartpole-balance", episode_length=6)
+CONFIG = Control().preset("debug").replace(task="cartpole-balance", episode_length=6)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder with a run called `pole`, made without training."""
-    from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-
     folder = tmp_path_factory.mktemp("runs")
     run = RunDirectory.named(folder, "pole")
     run.prepare()
     text = to_yaml(CONFIG)
     run.write_config(text, "control")
-    spaces = spaces_of(CONFIG)
-    weights = dict(TDMPC2Model(sizes_of(CONFIG, spaces.tasks), spaces, 1).state_dict())
+    network = CONFIG.network.build(control_problem(CONFIG.workload), CONFIG.replace(seed=1))
+    weights = dict(network.state_dict())
     save_weights(run.path / "final", weights, config_text=text, workload="control", step=7, extra={})
     return folder
 
@@ -55,7 +51,7 @@ def complaint(capsys, *words):
 def test_the_recorded_episodes_are_those_that_eval_plays(place, capsys):
     assert main(["record", "pole", "--episodes", "3", "--seed", "5", "--output", "data"]) == 0
     assert "data: 3 episodes, 18 steps" in capsys.readouterr().out
-    files = EpisodeFiles(place / "data", task_facts(CONFIG))
+    files = EpisodeFiles(place / "data", task_facts(CONFIG.workload))
     recorded = [float(episode.reward.sum()) for episode in files.episodes(range(3))]
     evaluated = lockstep.evaluate("pole", episodes=3, seed=5)["episode_returns"]
     assert recorded == pytest.approx(evaluated, abs=1e-3)

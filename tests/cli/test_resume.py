@@ -27,7 +27,7 @@ def last_line(capsys):
     ("words", "told"),
     [
         (["--grid-size", "9"], "; a run keeps its network"),
-        (["--lanes", "4"], "lanes is 8 there and 4 in this run"),
+        (["--lanes", "4"], "lanes is 8 in the checkpoint and 4 in this run"),
         pytest.param(
             ["--device", "mps"],
             "no Apple GPU is visible here; use --device cpu",
@@ -56,7 +56,7 @@ def test_a_refused_start_does_not_use_up_the_name(tmp_path, capsys):
 def test_a_run_that_a_limit_ended_goes_on_by_the_same_command_with_more_of_it(tmp_path, capsys):
     words = ["train", "snake", "--preset", "debug", "--runs-dir", str(tmp_path), "--run-name", "b"]
     assert main([*words, "--max-updates", "1"]) == 0
-    assert "max_updates ended it before its end" in capsys.readouterr().out
+    assert "stopped by --max-updates" in capsys.readouterr().out
     assert RunDirectory(tmp_path / "b").status().state == "stopped"
     assert main([*words, "--max-updates", "0", "--total-timesteps", "5120"]) == 0
     assert RunDirectory(tmp_path / "b").status().state == "finished"
@@ -70,7 +70,7 @@ def test_checkpoints_that_nobody_knows_the_experiment_of_are_left_alone(runs, tm
     shutil.copytree(runs / "a", tmp_path / "a")
     (tmp_path / "a" / "config.yaml").unlink()
     assert main(["train", *DEBUG, "--runs-dir", str(tmp_path), "--run-name", "a"]) == 2
-    assert "has checkpoints and no config.yaml that tells of what" in last_line(capsys)
+    assert "has checkpoints but no config.yaml" in last_line(capsys)
 
 
 def test_a_folder_that_was_renamed_is_a_run_of_that_name(runs, tmp_path):

@@ -1,4 +1,4 @@
-"""Kernels are only used where they can be built, by all ranks or by none; what hinders a machine is named."""
+"""Kernels are used only if they can be built, by all ranks or by none; the reason is reported."""
 
 import shutil
 
@@ -7,10 +7,10 @@ import torch
 
 from lockstep.cli import model as models
 from lockstep.compute import kernels, random
-from lockstep.config.run_config import RunConfig
+from lockstep.config.run_settings import RunSettings
 from lockstep.distributed import world as world_file
 from lockstep.distributed.world import World
-from lockstep.run import session
+from lockstep.run import arithmetic
 from lockstep.workloads import registry
 
 GPU = torch.device("cuda")
@@ -18,7 +18,7 @@ GPU = torch.device("cuda")
 
 @pytest.fixture
 def able(monkeypatch, tmp_path):
-    """A machine that has all it needs."""
+    """A machine that can build kernels."""
     (tmp_path / "Python.h").touch()
     for name in ("CC", kernels.SWITCH):
         monkeypatch.delenv(name, raising=False)
@@ -38,7 +38,7 @@ def test_a_c_compiler_is_needed(able):
     able.setenv("CC", "tcc")
     assert kernels.hindrance() is None
     able.setenv("CC", "ccache gcc")
-    assert kernels.hindrance() == "CC='ccache gcc' is no program"
+    assert kernels.hindrance() == "CC='ccache gcc' is not a program"
     able.delenv("CC")
     able.setattr(shutil, "which", lambda name: None)
     assert "C compiler" in kernels.hindrance()
@@ -49,35 +49,35 @@ def test_headers_are_needed(able, tmp_path):
     assert "headers" in kernels.hindrance()
 
 
-def test_they_can_be_turned_off(able):
+def test_kernels_can_be_turned_off(able):
     able.setenv(kernels.SWITCH, "none")
     assert kernels.SWITCH in kernels.hindrance()
 
 
-def test_they_are_for_gpus():
+def test_kernels_are_used_on_gpus_only():
     assert not kernels.kernels_fit(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("everybody", [True, False])
-def test_all_ranks_use_them_or_none(monkeypatch, everybody):
+def test_all_ranks_use_kernels_or_none_does(monkeypatch, everybody):
     monkeypatch.setattr(kernels, "_used", not everybody)
     monkeypatch.setattr(kernels, "hindrance", lambda: None)
     monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
-    session.fix_arithmetic(RunConfig(threads=1), World().with_lanes(8, "fast"))
+    arithmetic.fix(RunSettings(threads=1), World().with_lanes(8, "fast"))
     assert kernels.kernels_fit(GPU) is everybody
 
 
 @pytest.mark.parametrize("trouble", [None, "PTXASError: too old"])
-def test_a_run_on_a_gpu_tries_one_first(monkeypatch, caplog, trouble):
+def test_a_run_on_a_gpu_tries_a_kernel_first(monkeypatch, caplog, trouble):
     monkeypatch.setattr(kernels, "_used", trouble is not None)
     monkeypatch.setattr(kernels, "hindrance", lambda: None)
     monkeypatch.setattr(random, "kernel_trouble", lambda device: trouble)
-    session.fix_arithmetic(RunConfig(threads=1), World(device=GPU).with_lanes(8, "fast"))
+    arithmetic.fix(RunSettings(threads=1), World(device=GPU).with_lanes(8, "fast"))
     assert kernels.kernels_fit(GPU) is (trouble is None)
     assert ("PTXASError: too old" in caplog.text) is (trouble is not None)
 
 
-def test_a_model_that_is_watched_or_evaluated_tries_one_too(monkeypatch):
+def test_playing_or_evaluating_a_model_tries_a_kernel_too(monkeypatch):
     monkeypatch.setattr(kernels, "_used", True)
     monkeypatch.setattr(kernels, "hindrance", lambda: None)
     monkeypatch.setattr(random, "kernel_trouble", lambda device: "PTXASError: too old")
@@ -103,6 +103,6 @@ def no_words(*_):
         (no_words, "RuntimeError: Triton Error [CUDA]: invalid argument"),
     ],
 )
-def test_trouble_is_told_in_a_line(monkeypatch, drawn, told):
+def test_kernel_trouble_is_one_line(monkeypatch, drawn, told):
     monkeypatch.setattr(random, "_words_by_kernel", drawn)
     assert random.kernel_trouble(torch.device("cpu")) == told

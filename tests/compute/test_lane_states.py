@@ -1,11 +1,11 @@
-"""States by lanes: cut in one division, put together in another."""
+"""State per lane: split on one number of ranks, joined on another."""
 
 import torch
 
 from lockstep.compute.lane_states import cut, joined
 
 
-def test_lanes_cut_in_one_division_come_together_in_another():
+def test_lanes_saved_on_some_ranks_load_on_another_number_of_ranks():
     boards, memory = torch.arange(12.0).view(6, 2), torch.arange(9).view(3, 3)
     lanes = cut(range(4, 7), {"env.board": boards}, {"memory.reward": memory})
     assert list(lanes) == [4, 5, 6]

@@ -1,4 +1,4 @@
-"""The optimiser step: clipped, refused where it is not finite, and exactly continued after a load."""
+"""The optimizer step: clipped, skipped if it is not finite, and continued exactly after a load."""
 
 import torch
 from torch import nn
@@ -42,7 +42,7 @@ def test_the_norm_is_reported_before_clipping_and_limited_after():
     torch.testing.assert_close(layer.weight.grad.norm(), torch.tensor(0.5), rtol=1e-5, atol=0)
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing():
+def test_a_gradient_that_is_not_finite_changes_no_weight():
     layer, optimizer = _optimizer()
     layer.weight.grad = torch.tensor([[1.0, 1.0]])
     optimizer.step()
@@ -55,7 +55,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing():
     assert all(torch.equal(state[name], value) for name, value in optimizer.state().items())
 
 
-def test_a_loaded_state_goes_on_to_the_same_bits():
+def test_a_loaded_optimizer_continues_with_the_same_bits():
     generator = torch.Generator().manual_seed(0)
     gradients = torch.randn(6, 1, 2, generator=generator)
     layer, optimizer = _optimizer()
@@ -74,7 +74,7 @@ def test_a_loaded_state_goes_on_to_the_same_bits():
     assert torch.equal(other.weight, layer.weight)
 
 
-def test_some_parameters_move_at_a_rate_of_their_own():
+def test_some_parameters_have_a_learning_rate_of_their_own():
     layers = nn.ModuleDict({"slow": nn.Linear(1, 1, bias=False), "quick": nn.Linear(1, 1, bias=False)})
     for weight in layers.parameters():
         nn.init.zeros_(weight)

@@ -65,7 +65,7 @@ def test_normal_numbers_have_mean_zero_and_deviation_one():
     assert abs(float(numbers.std()) - 1.0) < 0.01
 
 
-def test_permutations_are_orders_and_belong_to_their_index():
+def test_permutations_are_complete_and_differ_by_index():
     both = random.permutations(5, "minibatch", torch.tensor([3, 4]), 9, 50)
     assert torch.equal(both.sort(dim=1).values, torch.arange(50).expand(2, 50))
     assert not torch.equal(both[0], both[1])
@@ -94,7 +94,7 @@ def test_a_seed_that_would_repeat_another_is_refused(seed):
 
 @pytest.mark.parametrize("place", ["index", "step", "draw"])
 @pytest.mark.parametrize("as_tensor", [True, False])
-def test_a_counter_that_would_begin_anew_ends_the_run(place, as_tensor):
+def test_a_counter_that_would_wrap_around_ends_the_run(place, as_tensor):
     def draw(value):
         counter = {"index": torch.zeros(2, dtype=torch.int64), "step": 0, "draw": 0}
         counter[place] = torch.full((2,), value) if as_tensor or place == "index" else value

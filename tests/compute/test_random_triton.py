@@ -1,4 +1,4 @@
-"""The GPU's kernel draws the words of `random`: held to them by Triton's interpreter, and on a GPU by the GPU."""
+"""The GPU kernel draws the same words as `random`: tested in Triton's interpreter, and on a GPU if there is one."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ SEED = 2**40 + 2**31 + 5
 
 
 def counters(device):
-    """Index, step and draw in shapes that are used, with the largest words that there are."""
+    """Index, step and draw in the shapes that occur, with the largest words."""
     index, step = torch.arange(5, device=device) + 2**32 - 5, torch.tensor(2**31 + 7, device=device)
     draws = torch.arange(300, device=device)
     updates = torch.arange(3, device=device)[:, None, None] + 2**32 - 3
@@ -24,7 +24,7 @@ def counters(device):
 
 
 def compare(device):
-    """Every word is that of the host, round by round."""
+    """Every word equals the host's."""
     for there, here in zip(counters(device), counters(torch.device("cpu")), strict=True):
         wanted = random.words(SEED, "test", *here)
         fits, random.kernels_fit = random.kernels_fit, lambda _: True

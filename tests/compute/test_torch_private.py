@@ -1,4 +1,4 @@
-"""Names that torch does not promise: each must be there, and do what is done without it."""
+"""Undocumented names of torch: each must exist, and do the same as its fallback."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def test_the_installed_torch_has_the_name(name):
     assert name not in torch_private.missing(), f"torch {torch.__version__} has no {name}"
 
 
-def test_a_name_that_is_not_there_is_found_missing(monkeypatch):
+def test_a_name_that_torch_lacks_is_reported_missing(monkeypatch):
     monkeypatch.setattr(torch_private, "USED", ("torch.no_such_name", "torch.no_such_module.name", "torch.add"))
     assert torch_private.missing() == ["torch.no_such_name", "torch.no_such_module.name"]
 
@@ -34,7 +34,7 @@ def test_without_the_fused_functions_the_bits_are_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(("flag", "moves"), [(0.0, True), (1.0, False)])
-def test_a_fused_optimiser_heeds_the_flag_that_leaves_a_step_out(flag, moves):
+def test_a_fused_optimizer_skips_a_step_by_the_flag(flag, moves):
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
     adam = torch.optim.Adam([weight], lr=0.1, fused=True)

@@ -1,18 +1,18 @@
 import random
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import pytest
 import yaml
 
+from lockstep.config.config import AlgorithmSettings, Layout
 from lockstep.config.fields import Alias, Range, Spelling
-from lockstep.config.run_config import RunConfig
-from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.config.sources import choices, choices_in, from_yaml, resolve, to_yaml
 from lockstep.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Toy(RunConfig):
+class Toy(AlgorithmSettings):
     """Toy: one of everything."""
 
     size: Annotated[int, Range(at_least=1), Alias("amount")] = 16
@@ -25,6 +25,13 @@ class Toy(RunConfig):
     only_values: ClassVar[dict[str, str]] = {"policy": "CnnPolicy"}
 
 
+TOY = Layout(Toy, algorithm_name="toy")
+
+
+def toy(**values):
+    return TOY.config(values)
+
+
 @pytest.fixture
 def file(tmp_path):
     def write(content):
@@ -35,7 +42,7 @@ def file(tmp_path):
     return write
 
 
-def read(*words, base=Toy(), config_file=None):  # noqa: B008 - frozen
+def read(*words, base=toy(), config_file=None):  # noqa: B008 - frozen
     return resolve(base, config_file=config_file, overrides=words).config
 
 
@@ -54,6 +61,8 @@ def refusal(*words, **kwargs):
         ["--size=32"],
         ["size=32"],
         ["--amount", "32"],
+        ["--toy.size", "32"],
+        ["toy.amount=32"],
         ["--size", "3.2e1"],
         ["--size", "3_2"],
         ["--size", "32.0"],
@@ -61,11 +70,11 @@ def refusal(*words, **kwargs):
     ],
 )
 def test_a_flag_has_three_forms_and_a_number_several_spellings(words):
-    assert read(*words) == Toy(size=32)
+    assert read(*words) == toy(size=32)
 
 
 def test_dash_and_underscore_are_the_same():
-    assert read("--run-name", "a", "--eval_every", "7", "max-updates=3") == Toy(
+    assert read("--run-name", "a", "--eval_every", "7", "max-updates=3") == toy(
         run_name="a", eval_every=7, max_updates=3
     )
 
@@ -85,28 +94,28 @@ def test_dash_and_underscore_are_the_same():
     ],
 )
 def test_a_switch_is_given_bare_with_a_word_or_negated(words, value):
-    assert read(*words, base=Toy(switch=not value)).switch is value
+    assert read(*words, base=toy(switch=not value)).algorithm.switch is value
 
 
 @pytest.mark.parametrize("word", ["none", "null", "None", ""])
 def test_an_optional_field_can_be_given_up(word):
-    assert read(f"limit={word}", base=Toy(limit=2.0)).limit is None
+    assert read(f"limit={word}", base=toy(limit=2.0)).algorithm.limit is None
 
 
 def test_negative_numbers_and_small_exponents_are_values():
-    assert read("--bonus", "-1.5e-2").bonus == -0.015
+    assert read("--bonus", "-1.5e-2").algorithm.bonus == -0.015
 
 
 def test_another_spelling_of_a_choice_means_the_choice():
-    assert read("--mode", "rapid").mode == "quick"
-    assert read("--precision", "amp").precision == "bf16"
-    assert read("--save-freq", "5", "--eval-freq", "6") == Toy(checkpoint_every=5, eval_every=6)
+    assert read("--mode", "rapid").algorithm.mode == "quick"
+    assert read("--precision", "amp").run.precision == "bf16"
+    assert read("--save-freq", "5", "--eval-freq", "6") == toy(checkpoint_every=5, eval_every=6)
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(file):
     path = file("size: 2\nrate: 0.5\n")
-    resolved = resolve(Toy(size=1, rate=0.1, bonus=7.0), config_file=path, overrides=["--size", "3"])
-    assert resolved.config == Toy(size=3, rate=0.5, bonus=7.0)
+    resolved = resolve(toy(size=1, rate=0.1, bonus=7.0), config_file=path, overrides=["--size", "3"])
+    assert resolved.config == toy(size=3, rate=0.5, bonus=7.0)
     assert resolved.sources == {"size": "flag --size", "rate": f"{path}:2"}
     assert resolved.explicit == {"size", "rate"}
 
@@ -159,6 +168,7 @@ def test_options_that_are_no_run_can_be_read_too():
         (["=3"], "not a setting"),
         (["--run-name", "${env:HOME}"], "run_name '${env:HOME}' (flag --run-name): does not fit"),
         (["--policy", "MlpPolicy"], "policy MlpPolicy (flag --policy): cannot be chosen here; allowed: CnnPolicy"),
+        (["--other.size", "3"], "other.size 3 (flag --other.size): unknown setting"),
         (["--size", "x" * 500], "size '" + "x" * 57 + "...' (flag --size): not a whole number"),
         (["a\nb=1"], "'a\\nb' 1 (override 'a\\nb'=): unknown setting"),
     ],
@@ -168,11 +178,11 @@ def test_a_wrong_flag_is_told_in_one_line_with_key_value_place_and_what_is_allow
 
 
 def test_a_variable_is_never_expanded():
-    assert read("--runs-dir", "${env:HOME}/$HOME").runs_dir == "${env:HOME}/$HOME"
+    assert read("--runs-dir", "${env:HOME}/$HOME").run.runs_dir == "${env:HOME}/$HOME"
 
 
 def test_a_key_with_one_answer_is_accepted_with_that_answer():
-    assert read("policy=CnnPolicy") == Toy()
+    assert read("policy=CnnPolicy") == toy()
 
 
 def test_sections_of_a_file_are_flattened_and_notes_ignored(file):
@@ -189,12 +199,12 @@ def test_sections_of_a_file_are_flattened_and_notes_ignored(file):
         notes: [anything, {size: 3}]
         """
     )
-    assert read(config_file=path, base=Toy(limit=3.0)) == Toy(rate=3e-4, size=1000, bonus=-1.0, switch=True)
+    assert read(config_file=path, base=toy(limit=3.0)) == toy(rate=3e-4, size=1000, bonus=-1.0, switch=True)
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "---\n{}\n", "notes: nothing", "\ufeffnotes: x"])
 def test_a_file_may_set_nothing(file, content):
-    assert read(config_file=file(content)) == Toy()
+    assert read(config_file=file(content)) == toy()
 
 
 @pytest.mark.parametrize(
@@ -247,39 +257,30 @@ def test_a_file_that_is_not_there_or_not_a_file_is_told(tmp_path):
 
 
 def test_yaml_gives_back_an_equal_configuration_bit_for_bit():
-    toy = Toy(rate=0.1 + 0.2, bonus=-1e-300, limit=1e-5, switch=True, run_name="1e3", runs_dir="null", seed=2**62 + 1)
-    odd = replace(toy, runs_dir="a: b # 'ä' \U0001f40d \"c\" ", wandb_project="yes", run_name="", limit=None)
-    for config in (toy, odd):
-        assert from_yaml(to_yaml(config), Toy) == config
+    plain = toy(rate=0.1 + 0.2, bonus=-1e-300, limit=1e-5, switch=True, run_name="1e3", runs_dir="null", seed=2**62 + 1)
+    odd = plain.replace(runs_dir="a: b # 'ä' \U0001f40d \"c\" ", wandb_project="yes", run_name="", limit=None)
+    for config in (plain, odd):
+        assert from_yaml(to_yaml(config), TOY) == config
 
 
 def test_yaml_is_flat_in_the_order_of_declaration_and_others_read_the_same_values():
-    toy = Toy(rate=1e-5, limit=None)
-    values = yaml.safe_load(to_yaml(toy))
-    assert list(values) == [item.name for item in fields(Toy)]
+    config = toy(rate=1e-5, limit=None)
+    values = yaml.safe_load(to_yaml(config))
+    assert list(values) == list(TOY.schema.settings)
     assert values["rate"] == 1e-5
     assert values["limit"] is None
     assert values["switch"] is False
-    assert "rate: 1.0e-05\n" in to_yaml(toy)
+    assert "rate: 1.0e-05\n" in to_yaml(config)
 
 
 def test_a_recorded_configuration_is_checked_like_any_other():
     with pytest.raises(UserError, match=r"size 0 \(config.yaml:1\)"):
-        from_yaml("size: 0\n", Toy)
+        from_yaml("size: 0\n", TOY)
 
 
 def test_ten_thousand_random_words_give_a_value_or_one_line():
     rng = random.Random(7)
-    names = [item.name for item in fields(Toy)] + [
-        "lr",
-        "no-switch",
-        "a.__class__",
-        "_target_",
-        "policy",
-        "",
-        "ß",
-        "n\n",
-    ]
+    names = [*list(TOY.schema.settings), "lr", "no-switch", "a.__class__", "_target_", "policy", "", "ß", "n\n"]
     numbers = ["0", "1", "-1", "1e6", "1e30", "1e-999999999", "nan", "-inf", "1_0", "0x1", ".5", "5.", "9" * 5000]
     words = [
         "",
@@ -304,7 +305,7 @@ def test_ten_thousand_random_words_give_a_value_or_one_line():
             key = rng.choice([*names, random_text])
             drawn += rng.choice(shapes).format(k=key, v=rng.choice([*numbers, *words, random_text])).split("|")
         try:
-            resolve(Toy(), overrides=drawn)
+            resolve(toy(), overrides=drawn)
             good += 1
         except UserError as error:
             bad += 1
@@ -330,3 +331,17 @@ def test_a_file_damaged_at_random_gives_values_or_one_line(file):
         except UserError as error:
             assert len(str(error).splitlines()) == 1, content
             assert str(error).isprintable(), content
+
+
+@pytest.mark.parametrize(
+    "words", [["--algorithm", "ppo", "--seed", "3"], ["--algorithm=ppo"], ["algorithm=ppo"], ["--run.algorithm", "ppo"]]
+)
+def test_the_algorithm_is_known_before_other_settings_are_read(words):
+    assert choices(words) == {"algorithm": "ppo"}
+
+
+def test_flags_win_over_the_file_for_algorithm_and_network_too(file):
+    path = file("algorithm: ddpg\nmodel:\n  network: lstm\nsize: 3\n")
+    assert choices([], path) == {"algorithm": "ddpg", "network": "lstm"}
+    assert choices(["--network", "mlp"], path) == {"algorithm": "ddpg", "network": "mlp"}
+    assert choices_in("network: cnn") == {"network": "cnn"} and choices([]) == {}

@@ -1,4 +1,4 @@
-"""What is said about GPUs and versions."""
+"""Findings about GPUs and versions."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What is said about the folder for runs."""
+"""Findings about the folder for runs."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from lockstep.diagnostics import folder
 
 
-def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above_it(tmp_path):
+def test_a_folder_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path):
     findings = folder.look_at_folder(tmp_path / "not" / "yet")
     assert [finding.subject for finding in findings] == ["disk", "disk speed", "clock"]
     assert str(tmp_path) in findings[0].what
@@ -16,7 +16,7 @@ def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above_it(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_bad(tmp_path):
+def test_a_folder_without_write_permission_is_bad(tmp_path):
     tmp_path.chmod(0o500)
     (finding,) = folder.look_at_folder(tmp_path)
     assert finding.verdict == "bad"
@@ -32,7 +32,7 @@ def test_a_write_that_fails_is_bad_and_says_why(tmp_path, monkeypatch):
     assert "No space left" in finding.what
 
 
-def test_little_room_a_slow_disk_and_another_clock_are_warnings():
+def test_little_space_a_slow_disk_and_a_clock_difference_are_warnings():
     assert folder.room(Path("/x"), 2**30).verdict == "warn"
     assert folder.room(Path("/x"), 2**40).verdict == "ok"
     assert folder.pace(5e6).verdict == "warn"

@@ -1,4 +1,4 @@
-"""What is said about the host."""
+"""Findings about the host."""
 
 from types import SimpleNamespace
 
@@ -11,11 +11,11 @@ from lockstep.diagnostics import host
     ("text", "quota"),
     [("max 100000\n", None), ("150000 100000\n", 1.5), ("50000 100000", 0.5), (None, None), ("max", None)],
 )
-def test_a_quota_is_read_as_cores_worth_of_time(text, quota):
+def test_a_quota_is_read_in_cores(text, quota):
     assert host.cpu_quota(text) == quota
 
 
-def test_a_quota_below_the_cores_is_a_warning_with_its_cure(tmp_path, monkeypatch):
+def test_a_quota_below_the_cores_is_a_warning_with_a_fix(tmp_path, monkeypatch):
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     monkeypatch.setattr(host, "_CGROUP", tmp_path)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -1,4 +1,4 @@
-"""What is said about ports and variables."""
+"""Findings about ports and variables."""
 
 import socket
 
@@ -13,13 +13,13 @@ def judged(environment, facts=NONE, interfaces=("lo", "eth0")):
     return {finding.subject: finding for finding in network.variables(facts, environment, interfaces)}
 
 
-def test_the_time_out_that_guides_tell_people_to_set_has_no_effect():
+def test_nccl_timeout_has_no_effect():
     finding = judged({"NCCL_TIMEOUT": "3600"})["NCCL_TIMEOUT"]
     assert finding.verdict == "warn"
     assert "--timeout" in finding.fix
 
 
-def test_an_interface_that_is_not_there_is_bad_and_the_real_ones_are_named():
+def test_an_unknown_interface_is_bad_and_the_existing_ones_are_listed():
     finding = judged({"NCCL_SOCKET_IFNAME": "ib7"})["NCCL_SOCKET_IFNAME"]
     assert finding.verdict == "bad"
     assert "eth0, lo" in finding.fix
@@ -30,14 +30,14 @@ def test_a_prefix_an_exact_name_and_an_exclusion_are_understood():
         assert judged({"GLOO_SOCKET_IFNAME": value})["GLOO_SOCKET_IFNAME"].verdict == "ok"
 
 
-def test_turning_off_nvlink_or_infiniband_where_they_are_is_a_warning():
+def test_turning_off_an_existing_nvlink_or_infiniband_is_a_warning():
     found = judged({"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}, EIGHT)
     assert found["NCCL_P2P_DISABLE"].verdict == "warn"
     assert found["NCCL_IB_DISABLE"].verdict == "warn"
     assert judged({"NCCL_P2P_DISABLE": "1"}).get("NCCL_P2P_DISABLE") is None
 
 
-def test_what_a_run_would_set_is_said_and_what_is_yours_is_kept():
+def test_what_a_run_would_set_is_shown_and_the_users_values_are_kept():
     found = judged({"NCCL_DEBUG": "INFO"}, EIGHT)
     assert found["NCCL_P2P_LEVEL"].what.startswith("not set; a run sets NVL")
     assert found["NCCL_DEBUG"].what.startswith("INFO (yours")
@@ -54,7 +54,7 @@ def test_loopback_answers_here_and_a_taken_usual_port_is_named(monkeypatch):
     assert f"port {port} is taken" in finding.what
 
 
-def test_a_host_name_that_resolves_to_nothing_is_a_warning(monkeypatch):
+def test_a_host_name_that_does_not_resolve_is_a_warning(monkeypatch):
     def nothing(*_):
         raise OSError
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.distributed.collectives import gather_rows, meet
+from lockstep.distributed.collectives import gather_rows, named_barrier
 from lockstep.distributed.pool import RankError
 from lockstep.distributed.world import World
 
@@ -66,7 +66,7 @@ def json_of_all(world):
     return world.gather_json({"rank": world.rank, "text": "ä" * 100 * world.rank})
 
 
-def test_the_leader_speaks_for_all(ranks):
+def test_the_value_of_rank_0_is_broadcast(ranks):
     assert ranks.run(word_of_the_leader, ranks=2) == [["said by", 0]] * 2
 
 
@@ -92,7 +92,7 @@ def compare_with_a_stray(world):
     world.check_replicas("b" * 64 if world.rank == 2 else "a" * 64, "update 7")
 
 
-def test_a_barrier_that_a_rank_misses_names_itself_and_the_rank(ranks):
+def test_a_missed_barrier_is_reported_with_its_name_and_the_missing_ranks(ranks):
     before = time.monotonic()
     with pytest.raises(RankError, match=r"barrier 'after saving': not all ranks arrived within 1 s .*Ranks 1, 2, 3"):
         ranks.run(miss_a_barrier)
@@ -100,13 +100,13 @@ def test_a_barrier_that_a_rank_misses_names_itself_and_the_rank(ranks):
 
 
 def miss_a_barrier(world):
-    # A group of its own: a time-out breaks the group it happens in.
+    # A separate group, because a timeout breaks the group it happens in.
     group = dist.new_group()
     if world.rank == 0:
-        meet("after saving", 1.0, group)
+        named_barrier("after saving", 1.0, group)
 
 
-def test_a_world_of_one_answers_every_question():
+def test_in_a_world_of_one_collectives_are_the_identity():
     world = World()
     assert world.leads
     assert world.agree(3) == 3
@@ -118,7 +118,7 @@ def test_a_world_of_one_answers_every_question():
 
 
 def uneven_means(world, seeds):
-    """Means over samples that are dealt out to lanes by chance, also none to some. Called by every rank."""
+    """Means over samples assigned to lanes at random, to some lanes none. Called by every rank."""
     found = []
     for seed in range(seeds):
         lengths = random.Random(seed).choices(range(6), k=7)

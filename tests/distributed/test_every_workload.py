@@ -1,14 +1,13 @@
 """What every workload promises, whichever they are: one model on any number of ranks, and an exact way back."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from lockstep.cli.proof import Proof
 from lockstep.cli.short_runs import open_learner
-from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.config.sources import to_yaml
 from lockstep.distributed import replicas
 from lockstep.distributed.pool import RankError
 from lockstep.distributed.world import World
@@ -19,7 +18,7 @@ UPDATES = 4
 
 
 def config_text(workload, **changes):
-    return to_yaml(replace(registry.load(workload).preset("debug"), threads=1, device="cpu", **changes))
+    return to_yaml(registry.load(workload).preset("debug").replace(threads=1, device="cpu", **changes))
 
 
 @pytest.fixture(params=registry.names())
@@ -36,7 +35,7 @@ def briefly(ranks, size, workload, text, folder, updates=UPDATES):
 
 def test_fast_mode_on_two_ranks_is_one_rank_up_to_rounding(ranks, workload, tmp_path):
     chosen = registry.load(workload)
-    config = replace(chosen.preset("debug"), device="cpu")
+    config = chosen.preset("debug").replace(device="cpu")
     proof = Proof(ranks, chosen, config, UPDATES, tmp_path).fast([1, 2])
     assert all(row.holds for row in proof.rows), proof
     # The yardstick is rounding: some units in the last place of fp32, not what a mistake would hide behind.
@@ -54,7 +53,7 @@ def test_exact_mode_gives_the_same_bits_on_1_2_3_and_4_ranks(ranks, workload, tm
 def train_and_save(world, workload, text, folder, before, after):
     """Train, save, train on; returns the final hash. Called by every rank."""
     learner = open_learner(world, workload, text)
-    own = world.with_lanes(from_yaml(text, registry.load(workload).config_class).effective_lanes, "fast")
+    own = world.with_lanes(registry.load(workload).read_config(text).effective_lanes, "fast")
     for _ in range(before):
         learner.step()
     checkpoint.save(folder, learner.state(), world=own, step=learner.steps, workload=workload, extra={})
@@ -66,7 +65,7 @@ def train_and_save(world, workload, text, folder, before, after):
 def load_and_train(world, workload, text, path, updates):
     """Take up a checkpoint and train on; returns the final hash. Called by every rank."""
     learner = open_learner(world, workload, text)
-    own = world.with_lanes(from_yaml(text, registry.load(workload).config_class).effective_lanes, "fast")
+    own = world.with_lanes(registry.load(workload).read_config(text).effective_lanes, "fast")
     learner.load(checkpoint.load(path, own.lanes.mine))
     for _ in range(updates):
         learner.step()

@@ -31,7 +31,7 @@ def test_items_belong_to_lanes_whatever_the_number_of_ranks():
     assert [*halves[0], *halves[1]] == list(alone)
 
 
-def test_a_world_deals_its_lanes_out_the_same_way(ranks):
+def test_a_world_assigns_its_lanes_in_the_same_way(ranks):
     assert ranks.run(own_lanes, 8, ranks=3) == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 

@@ -1,4 +1,4 @@
-"""Every connection between ranks must lead to one that knows the run's secret."""
+"""Every peer of a rank must know the run's secret."""
 
 import os
 
@@ -9,9 +9,9 @@ from lockstep.distributed.pool import RankError
 from lockstep.launch import secret
 
 
-def check(world, stranger):
-    if world.rank == stranger:
-        os.environ[secret.VARIABLE] = "what a stranger would guess"
+def check(world, attacker):
+    if world.rank == attacker:
+        os.environ[secret.VARIABLE] = "a guess of an attacker"
     check_members(world.side_group, world.rank, world.size, 10)
 
 
@@ -20,7 +20,7 @@ def test_ranks_of_a_run_recognise_each_other(ranks):
 
 
 @pytest.mark.slow
-def test_whoever_does_not_know_the_secret_is_found_by_every_rank():
+def test_a_peer_without_the_secret_is_detected_by_every_rank():
     from lockstep.distributed.pool import RankPool
 
     with RankPool(3) as pool, pytest.raises(RankError) as caught:

@@ -8,7 +8,7 @@ import torch
 from lockstep.distributed import nccl
 from lockstep.distributed.nccl import Facts, Seat
 from lockstep.launch import rank_process
-from lockstep.launch.failures import nccl_words
+from lockstep.launch.failures import nccl_log
 
 EIGHT_GPUS = Facts(gpus=8, nvlink=True, infiniband=("mlx5_0",), interface="eth0", nodes=1, ranks=8)
 
@@ -42,7 +42,7 @@ def seats(*gpus, nccl=(2, 27, 5), may_share=False, device="cuda"):
         (seats("", device="mps", nccl=()), "gloo", "gloo: all tensors are in host memory"),
     ],
 )
-def test_the_backend_follows_devices_versions_and_who_shares_a_gpu(world, backend, words):
+def test_the_backend_follows_from_devices_versions_and_shared_gpus(world, backend, words):
     chosen = nccl.backend_for(world)
     assert (chosen.backend, chosen.words) == (backend, words)
     assert chosen.version == ("" if backend == "gloo" else nccl.spelled(world[0].nccl))
@@ -52,7 +52,7 @@ def test_the_backend_follows_devices_versions_and_who_shares_a_gpu(world, backen
     "odd",
     [Seat("cuda", "a", (2, 30, 7), False), Seat("cuda", "a", (2, 27, 5), True), Seat("cpu"), Seat("cuda", "c", ())],
 )
-def test_one_rank_that_cannot_decides_for_all(odd):
+def test_one_rank_that_cannot_use_nccl_decides_for_all(odd):
     world = seats("a", "b", nccl=(2, 30, 7), may_share=True)
     assert nccl.backend_for(world).backend == "nccl"
     assert nccl.backend_for([*world, odd]).backend == nccl.backend_for([odd, *world]).backend == "gloo"
@@ -63,13 +63,13 @@ def test_a_seat_without_a_gpu_needs_no_nccl(monkeypatch):
     assert Seat.of(torch.device("cpu")) == Seat("cpu")
 
 
-def test_the_loaded_library_is_asked_for_its_version(monkeypatch):
+def test_the_version_is_that_of_the_loaded_library(monkeypatch):
     class Library:
         def __init__(self, name, mode):
             self.name = name
 
         def __getattr__(self, name):
-            # As where torch has loaded it for itself alone: it is not among the symbols of the whole process.
+            # As when torch has loaded it privately (RTLD_LOCAL): the process's own symbols do not include it.
             if self.name is None:
                 raise AttributeError(name)
 
@@ -92,7 +92,7 @@ def test_without_nccl_there_is_no_version(monkeypatch, platform, built):
     assert nccl.loaded_version() == ()
 
 
-def test_a_number_of_nccl_is_a_version():
+def test_version_numbers_of_nccl_are_decoded():
     assert nccl.version_of(23007) == (2, 30, 7)
     assert nccl.version_of(22705) == (2, 27, 5)
     assert nccl.version_of(2708) == (2, 7, 8)
@@ -102,7 +102,7 @@ def carrier_of(world):
     return world.carrier.words
 
 
-def test_every_rank_of_a_world_knows_what_carries_its_tensors(ranks):
+def test_every_rank_knows_the_backend_of_its_world(ranks):
     assert ranks.run(carrier_of) == ["gloo: all tensors are in host memory"] * 4
 
 
@@ -126,11 +126,11 @@ def test_one_machine_with_nvlink_stays_on_loopback():
     }
 
 
-def test_nvlink_is_only_asked_for_where_it_is():
+def test_nvlink_is_only_used_where_it_connects_all_gpus():
     assert "NCCL_P2P_LEVEL" not in nccl.recommended(dataclasses.replace(EIGHT_GPUS, nvlink=False))
 
 
-def test_several_machines_use_infiniband_where_it_is_and_the_default_route():
+def test_several_machines_use_infiniband_if_present_and_the_default_route():
     several = dataclasses.replace(EIGHT_GPUS, nodes=2, ranks=16)
     assert nccl.recommended(several)["NCCL_IB_DISABLE"] == "0"
     assert nccl.recommended(several)["NCCL_SOCKET_IFNAME"] == "eth0"
@@ -139,7 +139,7 @@ def test_several_machines_use_infiniband_where_it_is_and_the_default_route():
     assert "NCCL_SOCKET_IFNAME" not in nccl.recommended(without)
 
 
-def test_deterministic_runs_of_several_ranks_do_not_add_in_the_switches():
+def test_deterministic_runs_of_several_ranks_do_not_sum_in_nvswitch():
     deterministic = dataclasses.replace(EIGHT_GPUS, deterministic=True)
     assert nccl.recommended(deterministic)["NCCL_NVLS_ENABLE"] == "0"
     assert "NCCL_NVLS_ENABLE" not in nccl.recommended(EIGHT_GPUS)
@@ -149,24 +149,24 @@ def test_deterministic_runs_of_several_ranks_do_not_add_in_the_switches():
     assert own["NCCL_NVLS_ENABLE"] == "1"
 
 
-def test_what_nccl_says_goes_where_it_is_kept_unless_the_user_wants_to_hear_it():
-    facts = dataclasses.replace(EIGHT_GPUS, words="/tmp/error-1.nccl")
+def test_nccl_warnings_go_to_the_log_file_unless_the_user_set_nccl_debug():
+    facts = dataclasses.replace(EIGHT_GPUS, log_file="/tmp/error-1.nccl")
     assert nccl.recommended(facts)["NCCL_DEBUG_FILE"] == "/tmp/error-1.nccl"
     own = {"NCCL_DEBUG": "INFO"}
     nccl.apply(facts, own)
     assert "NCCL_DEBUG_FILE" not in own
 
 
-def test_under_our_launcher_its_words_lie_beside_the_ranks_traceback(monkeypatch, tmp_path):
+def test_under_our_launcher_the_nccl_log_lies_beside_the_ranks_traceback(monkeypatch, tmp_path):
     monkeypatch.setenv(rank_process.ERROR_FILE_VARIABLE, str(tmp_path / "error-1"))
     monkeypatch.setenv(rank_process.LAUNCHER_VARIABLE, "1")
-    place = nccl_words(tmp_path / "error-1")
+    place = nccl_log(tmp_path / "error-1")
     place.write_text("of an earlier attempt")
-    assert nccl._place_for_words() == str(place)
+    assert nccl._log_file() == str(place)
     assert not place.exists()
 
 
-def test_a_log_is_not_given_to_nccl_which_would_empty_it(monkeypatch, tmp_path):
+def test_nccl_does_not_write_to_a_log_file_which_it_would_truncate(monkeypatch, tmp_path):
     monkeypatch.delenv(rank_process.LAUNCHER_VARIABLE, raising=False)
     read, write = os.pipe()
     with (tmp_path / "log").open("w") as log, os.fdopen(read), os.fdopen(write, "w") as pipe:
@@ -174,17 +174,17 @@ def test_a_log_is_not_given_to_nccl_which_would_empty_it(monkeypatch, tmp_path):
             status = os.fstat(stream.fileno())
             with monkeypatch.context() as patch:
                 patch.setattr(nccl.os, "fstat", lambda _, status=status: status)
-                assert nccl._place_for_words() == place
+                assert nccl._log_file() == place
 
 
 def test_every_setting_has_a_reason_of_one_line():
-    facts = dataclasses.replace(EIGHT_GPUS, nodes=2, ranks=16, deterministic=True, words="/dev/stderr")
+    facts = dataclasses.replace(EIGHT_GPUS, nodes=2, ranks=16, deterministic=True, log_file="/dev/stderr")
     for setting in nccl.settings(facts):
         assert setting.reason
         assert "\n" not in setting.reason
 
 
-def test_what_the_user_has_set_is_kept_and_said():
+def test_variables_set_by_the_user_are_kept_and_reported():
     environment = {"NCCL_DEBUG": "INFO", "PYTORCH_ALLOC_CONF": "backend:native"}
     lines = nccl.apply(EIGHT_GPUS, environment)
     assert environment == {
@@ -196,7 +196,7 @@ def test_what_the_user_has_set_is_kept_and_said():
     assert lines[:3] == [
         "kept: PYTORCH_ALLOC_CONF=backend:native (yours)",
         "kept: NCCL_DEBUG=INFO (yours)",
-        "NCCL_P2P_LEVEL=NVL (NVLink joins all GPUs of this machine)",
+        "NCCL_P2P_LEVEL=NVL (NVLink connects all GPUs of this machine)",
     ]
 
 

@@ -45,7 +45,7 @@ def die(world):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_with_words(world):
+def die_with_output(world):
     if world.rank == 1:
         print("the disk of this rank has gone", file=sys.stderr, flush=True)
         os._exit(1)
@@ -73,12 +73,12 @@ def test_a_function_of_the_package_is_named_by_its_module(pair):
     assert pair.run("lockstep.distributed.pool_rank:in_step") == [None, None]
 
 
-def test_what_a_function_prints_does_not_disturb(pair):
+def test_prints_of_a_function_do_not_disturb_the_replies(pair):
     assert pair.run(print_something) == [0, 1]
 
 
 def test_a_function_inside_another_is_refused():
-    with pytest.raises(ValueError, match="must stand at the top"):
+    with pytest.raises(ValueError, match="must be defined at the top"):
         address(lambda world: None)
 
 
@@ -92,7 +92,7 @@ def test_an_exception_comes_back_with_its_type_and_traceback_and_the_ranks_stay(
     assert pair.run(process_ids) == before
 
 
-def test_ranks_out_of_step_are_started_anew(pair):
+def test_ranks_out_of_step_are_restarted(pair):
     before = pair.run(process_ids)
     with pytest.raises(RankError, match="rank 1: ValueError: rank 1 does not take part"):
         pair.run(raise_before_an_exchange)
@@ -106,11 +106,11 @@ def test_a_rank_that_dies_is_named_and_the_next_run_works(pair):
     assert pair.run(who, "again") == [["again", 0, 2], ["again", 1, 2]]
 
 
-def test_what_a_rank_wrote_before_it_ended_is_the_reason(pair):
+def test_the_output_of_a_dead_rank_is_the_reason(pair):
     with pytest.raises(
         RankError, match=r"(?m)^rank 1 ended with exit code 1 at [\d:]+: the disk of this rank has gone$"
     ) as e:
-        pair.run(die_with_words)
+        pair.run(die_with_output)
     assert e.value.details[-1] == "  the disk of this rank has gone"
 
 
@@ -131,12 +131,12 @@ def test_ranks_that_cannot_start_say_why(tmp_path, monkeypatch):
     assert "Traceback" in "\n".join(e.value.details)
 
 
-def test_our_own_errors_of_a_rank_show_no_traceback():
+def test_lockstep_errors_of_a_rank_show_no_traceback():
     assert list(RankError(2, "RunFailed", "replicas diverged", "Traceback ...").details) == []
     assert list(RankError(2, "KeyError", "'x'", "Traceback ...").details) == ["  Traceback ..."]
 
 
-def test_an_error_of_many_lines_is_told_by_the_one_that_says_why():
+def test_an_error_of_many_lines_is_reduced_to_the_one_with_the_reason():
     lines = ["NCCL error in: x.cpp:1, unhandled cuda error", "Last error:", "Cuda failure 2 'out of memory'"]
     message = "\n".join(lines)
     assert str(RankError(3, "DistBackendError", message, "")) == "rank 3: Cuda failure 2 'out of memory'"

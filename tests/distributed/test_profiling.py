@@ -16,7 +16,7 @@ def wait_for_the_last(world, sync):
 
 
 @pytest.mark.parametrize("sync", ["fast", "exact"])
-def test_those_who_wait_for_a_slow_rank_are_idle_and_the_exchange_is_counted_apart(ranks, sync):
+def test_waiting_for_a_slow_rank_is_idle_time_and_separate_from_the_collective(ranks, sync):
     (first, waited), (second, arrived) = ranks.run(wait_for_the_last, sync, ranks=2)
     assert first == second == 3.0
     assert waited["idle"] > 0.25
@@ -44,7 +44,7 @@ def gradient_of_ranks(world, apart):
     return layer.weight.grad.flatten().tolist(), sorted(measured.watch.take())
 
 
-def test_ddp_takes_the_same_mean_and_is_measured(ranks):
+def test_ddp_computes_the_same_mean_and_is_measured(ranks):
     # Ranks see (1, 10) and (2, 20).
     assert ranks.run(gradient_of_ranks, False, ranks=2) == [[[1.5, 15.0], []]] * 2
     assert ranks.run(gradient_of_ranks, True, ranks=2) == [[[1.5, 15.0], ["idle", "sync"]]] * 2

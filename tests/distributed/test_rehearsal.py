@@ -17,12 +17,12 @@ SNAKE = to_yaml(registry.load("snake").preset("debug"))
 
 @pytest.fixture
 def alone():
-    """A world of one rank, with a group."""
+    """A world of one rank with a process group."""
     with join(0, 1, torch.device("cpu"), dist.HashStore(), 10.0) as world:
         yield world
 
 
-def test_the_others_are_taken_to_hold_the_same(alone):
+def test_the_simulated_ranks_hold_the_same_values(alone):
     world = RehearsedWorld.of(alone, 4).with_lanes(8, "fast")
     assert (world.size, list(world.lanes.mine), world.alone) == (4, [0, 1], False)
     assert world.sum(torch.tensor([1.0, 2.0])).tolist() == [4.0, 8.0]
@@ -40,15 +40,15 @@ def test_the_others_are_taken_to_hold_the_same(alone):
     assert set(world.tally.take().values()) == {0}
 
 
-def test_in_exact_all_lanes_are_added_up_and_as_many_rows_sent_by_every_rank(alone):
+def test_in_exact_all_lanes_are_added_and_every_rank_sends_equally_many_rows(alone):
     world = RehearsedWorld.of(alone, 2).with_lanes(5, "exact")
-    # Lanes 3 + 2: the second rank is taken to hold 1 and 2, and sends three rows of 4 bytes like the first.
+    # Lanes 3 + 2: the simulated second rank holds 1 and 2, and sends three rows of 4 bytes like the first.
     assert world.total([torch.tensor(value) for value in (1.0, 2.0, 3.0)]).item() == 9.0
     counted = world.tally.take()
     assert (counted["gathers"], counted["gather_bytes"], counted["sums"]) == (1, 24, 0)
 
 
-def test_ddp_exchanges_are_counted_and_leave_the_gradient_as_it_is(alone):
+def test_ddp_all_reduces_are_counted_and_leave_the_gradient_unchanged(alone):
     world = RehearsedWorld.of(alone, 4)
     layer = nn.Linear(2, 1, bias=False)
     module = world.data_parallel(layer)
@@ -58,7 +58,7 @@ def test_ddp_exchanges_are_counted_and_leave_the_gradient_as_it_is(alone):
     assert (counted["sums"], counted["sum_bytes"]) == (1, 8)
 
 
-def test_buffers_that_ddp_hands_out_before_each_forward_are_counted(alone):
+def test_buffers_that_ddp_broadcasts_before_each_forward_are_counted(alone):
     layer = nn.Linear(2, 1, bias=False)
     layer.register_buffer("constant", torch.zeros(5))
     world = RehearsedWorld.of(alone, 4)
@@ -69,7 +69,7 @@ def test_buffers_that_ddp_hands_out_before_each_forward_are_counted(alone):
 
 @dataclass(frozen=True)
 class CountedWorld(MeasuredWorld):
-    """Real ranks whose sums are counted."""
+    """Real ranks whose all-reduces are counted."""
 
     moved: list = field(default_factory=list, compare=False)
 
@@ -87,7 +87,7 @@ def bytes_of_sums(world):
     return len(counted.moved), sum(counted.moved), learner.steps
 
 
-def test_a_rehearsed_rank_makes_the_exchanges_of_a_real_one(ranks, alone):
+def test_a_rehearsed_rank_counts_the_collectives_of_a_real_one(ranks, alone):
     (sums, moved, steps), _ = ranks.run(bytes_of_sums, ranks=2)
     time_rehearsal(alone, "snake", SNAKE, 2, 1)
     found = time_rehearsal(alone, "snake", SNAKE, 2, 1)

@@ -1,4 +1,4 @@
-"""Gradients of one module that several losses train."""
+"""Gradients of one module with several losses."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 class Scaled(nn.Module):
-    """The sum of a module's weights times the batch: a gradient that one can name."""
+    """The sum of a module's weights times the batch, so that the gradient is the batch."""
 
     def __init__(self, module):
         super().__init__()

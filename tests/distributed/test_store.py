@@ -1,4 +1,4 @@
-"""Stores through which ranks find each other: a file for one machine, the meeting's server for several."""
+"""Stores through which ranks find each other: a file on one machine, the rendezvous server on several."""
 
 import socket
 from datetime import timedelta
@@ -8,10 +8,10 @@ import pytest
 import torch.distributed as dist
 
 from lockstep.distributed import torchrun_store
-from lockstep.distributed.store import MeetingStore, file_store
+from lockstep.distributed.store import RendezvousStore, file_store
 from lockstep.errors import RunFailed
 from lockstep.launch import environment
-from lockstep.launch.meeting_server import MeetingServer
+from lockstep.launch.rendezvous_server import RendezvousServer
 from lockstep.launch.sockets import loopback_listener
 
 SECRET = "a secret of this test"
@@ -19,18 +19,18 @@ SECRET = "a secret of this test"
 
 @pytest.fixture
 def served():
-    """A server of a meeting that gives clients of its store."""
-    server = MeetingServer(loopback_listener(), SECRET, 1, 1, lambda line: None)
-    yield lambda prefix="": MeetingStore("127.0.0.1", server.port, SECRET, 5.0, prefix)
+    """A rendezvous server; yields a function that makes clients of its store."""
+    server = RendezvousServer(loopback_listener(), SECRET, 1, 1, lambda line: None)
+    yield lambda prefix="": RendezvousStore("127.0.0.1", server.port, SECRET, 5.0, prefix)
     server.close(0.0)
 
 
-@pytest.fixture(params=["file", "meeting"])
+@pytest.fixture(params=["file", "rendezvous"])
 def store(request, served, tmp_path):
     return file_store(tmp_path / "store", 1, 5.0) if request.param == "file" else served()
 
 
-def test_a_store_keeps_what_torch_asks_of_it(store):
+def test_a_store_implements_the_operations_torch_uses(store):
     store.set("key", "value")
     assert store.get("key") == b"value"
     store.set("bytes", bytes(range(256)))
@@ -71,7 +71,7 @@ def test_a_wait_ends_when_another_rank_has_set_the_key(served):
         ({"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "node-7"}, False),
     ],
 )
-def test_ranks_are_all_here_if_the_launcher_says_so(monkeypatch, variables, expected):
+def test_whether_all_ranks_are_on_this_machine_follows_from_the_launchers_variables(monkeypatch, variables, expected):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -87,12 +87,12 @@ def test_a_store_for_torchrun_listens_on_loopback_only():
     assert torchrun_store.join_store("127.0.0.1", hosted.port, 5).get("key") == b"value"
 
 
-def test_a_rank_on_another_machine_passes_over_the_store_of_an_earlier_attempt():
+def test_a_rank_on_another_machine_ignores_the_store_of_an_earlier_attempt():
     shared = torchrun_store.host_store(loopback_listener(), 5)
     with socket.socket() as gone:
         gone.bind(("127.0.0.1", 0))
         shared.set("lockstep/store", f"{gone.getsockname()[1]} old-token")
-    with pytest.raises(RunFailed, match="rank 0 did not offer a store"):
+    with pytest.raises(RunFailed, match="rank 0 published no store"):
         torchrun_store._look_up(shared, "127.0.0.1", 0.5)
     published = torchrun_store._publish(shared, "127.0.0.1", 5)
     published.set("key", "value")

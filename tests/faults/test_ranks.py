@@ -20,14 +20,14 @@ def test_ranks_killed_while_they_save_cost_no_checkpoint_that_stood(start, tools
     faults = "kill@place=publish,rank=0,at=2; kill@place=write,rank=1,at=9,attempt=1"
     output = start(*tools.snake(tmp_path, "run", "--ranks", "2"), faults=faults).ends()
     assert output.count("was killed by SIGKILL") == 2
-    assert "a write that did not end, left aside" in output
+    assert "an unfinished write, ignored" in output
     assert "resumed from step-000000000512" in output
     assert tools.hash_of(tmp_path / "run") == undisturbed
 
 
 def test_out_of_memory_on_one_rank_halves_the_micro_batches_of_all(start, tools, tmp_path):
     output = start(*tools.snake(tmp_path, "run", "--ranks", "2"), faults="memory@rank=1,at=3").ends()
-    assert "rank 1 ran out of memory at step 768 (learning); all ranks go on" in output
+    assert "rank 1 ran out of memory at step 768 (learning); all ranks continue" in output
     assert "(--grad-accum 2)" in output and "64 (32 + 32) in 2 parts" in output
     assert len(tools.logged(tmp_path / "run")) == 10
 
@@ -37,7 +37,7 @@ def test_out_of_memory_on_the_only_rank_is_answered_in_the_same_process(start, t
     output = done.ends(3)
     # The failpoint belongs to the process, so it strikes until the batch of 64 cannot be split among 8 lanes any more.
     assert "--grad-accum 2" in output and "--grad-accum 8" in output
-    assert output.splitlines()[-1].startswith("lockstep: out of memory, and its batches cannot be split further")
+    assert output.splitlines()[-1].startswith("lockstep: out of memory, and batches cannot be split further")
 
 
 def test_a_signal_to_one_rank_alone_stops_all_at_one_step_with_one_checkpoint(start, tools, undisturbed, tmp_path):

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -17,6 +18,8 @@ def test_a_run_on_one_rank_saves_when_its_terminal_is_closed(tools, tmp_path):
     words = tools.snake(tmp_path, "run", "--ranks", "1", "--total-timesteps", "1000000", "--checkpoint-every", "0")
 
     def take_terminal():
+        # Under nohup the tests, and all that they start, ignore what is tested here.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     process = subprocess.Popen(
@@ -36,6 +39,7 @@ def test_a_run_on_one_rank_saves_when_its_terminal_is_closed(tools, tmp_path):
         assert process.wait(240) == StoppedOnRequest.exit_code
     finally:
         process.kill()
+        process.wait()
     (problems,) = verify_run(tmp_path / "run").values()
     assert problems == []
 

@@ -11,7 +11,6 @@ import json
 import platform
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,14 @@ def configuration(case, folder):
     if "data_dir" in changes:
         changes = changes | {"data_dir": str(record_episodes(chosen, folder))}
     fixed = {"sync": "exact", "threads": 1, "device": "cpu", "log_every": 1}
-    return workload, to_yaml(replace(chosen.preset("debug"), **fixed, **changes))
+    config = chosen.preset("debug", network=changes.get("network", ""))
+    return workload, to_yaml(config.replace(**fixed, **changes))
 
 
 def record_episodes(workload, folder):
     """Episodes of random actions, to learn from."""
     place = Path(folder) / "episodes"
-    workload.module.record_episodes(workload.preset("debug"), "random", 16, 7, place)
+    workload.record_episodes(workload.preset("debug"), "random", 16, 7, place)
     return place
 
 

@@ -22,19 +22,12 @@ def main() -> None:
     """Answer until there are no more lines."""
     import torch
 
-    import lockstep.cli
-    import lockstep.cli.evaluate
-    import lockstep.cli.export
-    import lockstep.cli.play
-    import lockstep.cli.train
-    import lockstep.cli.verify
-    import lockstep.run.session
-    import lockstep.workloads.snake.build
+    from lockstep.cli.main import main as command
 
     torch.set_num_threads(1)
     _warm_up()
     for line in sys.stdin:
-        print(json.dumps(_answer(json.loads(line)["words"], lockstep.cli.main)), flush=True)
+        print(json.dumps(_answer(json.loads(line)["words"], command)), flush=True)
 
 
 def _warm_up():

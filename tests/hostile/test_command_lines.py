@@ -6,7 +6,6 @@ import string
 import pytest
 
 from lockstep.cli.main import VERBS, main
-from lockstep.config.fields import describe_fields
 from lockstep.workloads import registry
 
 LINES = 10_000
@@ -101,5 +100,5 @@ def _word(numbers):
 
 
 def _fields(workload):
-    groups = describe_fields(registry.load(workload).config_class)
+    groups = registry.load(workload).layout().schema.described()
     return [name for group in groups for item in group.fields for name in (item.name, *item.aliases)]

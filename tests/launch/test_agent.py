@@ -1,4 +1,4 @@
-"""Real ranks under the launcher. Most are small scripts without torch, because importing it is what takes long."""
+"""Real ranks under the launcher. Most are small scripts without torch, which takes seconds to import."""
 
 import json
 import multiprocessing
@@ -52,7 +52,7 @@ with open_world("cpu", timeout=60) as world:
 
 @pytest.fixture
 def start(tmp_path):
-    """Ranks of a script, started in this process: (exit code, what the launcher said)."""
+    """Run a script as ranks under a launcher in this process: (exit code, the launcher's lines)."""
 
     def run(script, ranks=2, **options):
         lines = []
@@ -64,13 +64,13 @@ def start(tmp_path):
 
 @pytest.fixture
 def background(tmp_path, monkeypatch):
-    """Ranks of a script under a launcher of their own, which can be sent signals."""
+    """Run a script as ranks under a launcher in its own process, which can be sent signals."""
     launchers = []
-    # What a killed launcher leaves behind goes with the test.
+    # Folders that a killed launcher leaves behind are removed with the test's.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run(script, ranks=2, **options):
-        # Forked, so that torch need not be imported again.
+        # Forked, so that nothing has to be imported again.
         target = multiprocessing.get_context("fork").Process(
             target=lambda: os._exit(run_ranks(command(tmp_path, script), ranks, **options))
         )
@@ -102,7 +102,7 @@ def children_of(pid):
     return psutil.Process(pid).children(recursive=True)
 
 
-def test_ranks_run_to_their_end_and_only_rank_0_is_heard(start, capfd, monkeypatch):
+def test_ranks_run_to_the_end_and_only_rank_0_prints(start, capfd, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     code, lines = start(
         """print("rank", rank, "of", os.environ["WORLD_SIZE"], os.environ["OMP_NUM_THREADS"])""", 3, threads=2
@@ -122,18 +122,18 @@ def test_rank_0_sees_the_launchers_terminal(tmp_path):
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 75])
-def test_a_deliberate_end_is_passed_on_without_a_restart(start, tmp_path, code):
+def test_a_deliberate_exit_is_passed_on_without_a_restart(start, tmp_path, code):
     script = f"""
         (place / f"attempt-{{attempt}}-{{rank}}").touch()
         print("the reason", file=sys.stderr)
         sys.exit({code})
     """
-    # Rank 0 has told the reason itself.
+    # Rank 0 has printed the reason itself.
     assert start(script) == (code, [])
     assert len(list(tmp_path.glob("attempt-*"))) == 2
 
 
-def test_a_deliberate_end_of_another_rank_is_shown(start):
+def test_a_deliberate_exit_of_another_rank_is_shown(start):
     code, lines = start("""
         if rank == 1:
             print("lanes 0: at least 1", file=sys.stderr)
@@ -174,7 +174,7 @@ def test_restarts_are_limited(start):
     assert code == 3
     assert lines[0].startswith("rank 0 was killed by SIGKILL at ")
     assert lines[0].endswith("; restarting all ranks from the newest checkpoint (1 of 1)")
-    assert lines[-1] == "not restarted: 1 restart(s) in a row brought no progress"
+    assert lines[-1] == "not restarted: 1 restart(s) in a row made no progress"
 
 
 def test_a_rank_that_leaves_early_is_named(start):
@@ -209,7 +209,7 @@ def test_a_killed_rank_is_restarted_into_a_working_world_on_loopback(start, tmp_
     ],
     ids=["shape", "operation", "order"],
 )
-def test_ranks_that_make_different_exchanges_are_told_so(start, monkeypatch, debug, one, other):
+def test_ranks_that_call_different_collectives_are_reported(start, monkeypatch, debug, one, other):
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", debug)
     code, lines = start(
         f"""
@@ -221,11 +221,11 @@ def test_ranks_that_make_different_exchanges_are_told_so(start, monkeypatch, deb
         max_restarts=0,
     )
     assert code == 3
-    told = "\n".join(lines)
+    report = "\n".join(lines)
     if debug == "DETAIL":
-        assert "Detected mismatch between collectives on ranks. Rank" in told
+        assert "Detected mismatch between collectives on ranks. Rank" in report
     else:
-        assert "with TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both" in told
+        assert "set TORCH_DISTRIBUTED_DEBUG=DETAIL and torch names both" in report
 
 
 def test_torchrun_starts_and_restarts_the_same_world(tmp_path):
@@ -238,7 +238,7 @@ def test_torchrun_starts_and_restarts_the_same_world(tmp_path):
     assert json.loads((tmp_path / "result").read_text()) == [1, 2.0, 2, ["127.0.0.1"]]
 
 
-def test_a_stopped_rank_is_found_named_and_replaced(start, monkeypatch):
+def test_a_suspended_rank_is_detected_named_and_restarted(start, monkeypatch):
     monkeypatch.setattr(agent, "_CRASH_GRACE", 0.5)
     code, lines = start(
         """
@@ -255,7 +255,7 @@ def test_a_stopped_rank_is_found_named_and_replaced(start, monkeypatch):
     assert lines[-1].startswith("rank 1 no longer answered at step 12 (learning); restarting all ranks")
 
 
-def test_a_rank_that_never_lets_python_run_leaves_a_stack(start, monkeypatch):
+def test_a_rank_that_never_releases_the_gil_leaves_a_stack(start, monkeypatch):
     monkeypatch.setattr(agent, "_CRASH_GRACE", 0.5)
     code, lines = start(
         """
@@ -297,7 +297,7 @@ SAVING = """time.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
-def test_a_request_to_stop_is_passed_on_once_and_ends_with_75(background, tmp_path, name):
+def test_a_stop_request_is_forwarded_once_and_ends_with_75(background, tmp_path, name):
     launcher = background(f"STUBBORN = False\n{WAITING}", 3)
     os.kill(launcher.pid, getattr(signal, name))
     launcher.join(10)
@@ -305,7 +305,7 @@ def test_a_request_to_stop_is_passed_on_once_and_ends_with_75(background, tmp_pa
     assert [(tmp_path / f"heard-{rank}").read_text() for rank in range(3)] == [f"{name}\n"] * 3
 
 
-def test_the_echo_of_a_request_is_no_second_one(background, tmp_path):
+def test_the_echo_of_a_request_does_not_count_as_a_second_one(background, tmp_path):
     # Schedulers and `timeout` signal a process and then its group.
     launcher = background(f"STUBBORN = True\n{WAITING}".replace("time.sleep(0.05)", SAVING))
     os.kill(launcher.pid, signal.SIGTERM)
@@ -315,7 +315,7 @@ def test_the_echo_of_a_request_is_no_second_one(background, tmp_path):
     assert launcher.exitcode == 75
 
 
-def test_a_second_request_ends_the_ranks_at_once(background, tmp_path, monkeypatch):
+def test_a_second_request_kills_the_ranks_at_once(background, tmp_path, monkeypatch):
     monkeypatch.setattr(agent, "ECHO_SECONDS", 0.0)
     launcher = background(f"STUBBORN = True\n{WAITING}")
     ranks = children_of(launcher.pid)
@@ -335,7 +335,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(background, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_ranks_that_do_not_heed_an_interrupt_are_ended(background, monkeypatch, capfd):
+def test_ranks_that_ignore_an_interrupt_are_killed(background, monkeypatch, capfd):
     monkeypatch.setitem(agent._GRACE, 130, 0.5)
     launcher = background(f"STUBBORN = True\n{WAITING}")
     ranks = children_of(launcher.pid)
@@ -346,15 +346,15 @@ def test_ranks_that_do_not_heed_an_interrupt_are_ended(background, monkeypatch, 
     assert capfd.readouterr().err.startswith("interrupted, not saved: ")
 
 
-def test_a_folder_that_a_living_launcher_uses_is_left_alone(background, start, tmp_path, monkeypatch):
+def test_the_folder_of_a_running_launcher_is_left_alone(background, start, tmp_path, monkeypatch):
     monkeypatch.setattr(launcher_module, "_SETTLED", 0.0)
     background(f"STUBBORN = True\n{WAITING}")
     assert start("")[0] == 0
     assert len(list(tmp_path.glob("lockstep-launcher-*"))) == 1
 
 
-def test_a_rank_that_leaves_early_is_not_waited_for_though_its_peers_never_notice(start):
-    # As with NCCL, where nobody tells the others that a peer is gone.
+def test_a_rank_that_leaves_early_ends_the_attempt_though_its_peers_never_notice(start):
+    # As with NCCL, which does not tell ranks that a peer is gone.
     code, lines = start("""
         if attempt == 0:
             heartbeat.tell(3, "learning")
@@ -374,7 +374,7 @@ def test_a_rank_that_has_finished_leaves_the_others_time_to_finish(start):
     assert start(script) == (0, [])
 
 
-def test_no_rank_outlives_its_launcher_and_the_next_one_clears_up(background, start, tmp_path, monkeypatch):
+def test_no_rank_outlives_its_launcher_and_the_next_launcher_cleans_up(background, start, tmp_path, monkeypatch):
     launcher = background(f"STUBBORN = True\n{WAITING}", 3)
     ranks = children_of(launcher.pid)
     assert len(ranks) == 3

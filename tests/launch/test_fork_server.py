@@ -1,4 +1,4 @@
-"""Ranks forked from a process that has imported what they need: to the launcher they are like any other."""
+"""Ranks forked from a process that has imported what they need; to the launcher they are like any other rank."""
 
 import os
 import signal
@@ -35,23 +35,23 @@ print("complained", rank, file=sys.stderr)
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Two ranks of a module that continues as given: (exit code, what the launcher said)."""
+    """Run two ranks of a module with the given body: (exit code, the launcher's lines)."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("PLACE", str(tmp_path))
     (tmp_path / "heavy.py").write_text(HEAVY)
 
     def run(more, modules=("heavy",)):
         (tmp_path / "small_rank.py").write_text(RANK + more)
-        lines, words = [], ["-m", "small_rank", str(tmp_path)]
-        with fork_server.opened(words, modules, 1) as opened:
+        lines, argv = [], ["-m", "small_rank", str(tmp_path)]
+        with fork_server.opened(argv, modules, 1) as opened:
             assert opened is not None
-            code = run_ranks([sys.executable, *words], 2, fork_server=opened, say=lines.append)
+            code = run_ranks([sys.executable, *argv], 2, fork_server=opened, say=lines.append)
         return code, lines
 
     return run
 
 
-def test_what_ranks_need_is_imported_once_for_all_of_them_and_all_attempts(start, tmp_path, capfd):
+def test_modules_are_imported_once_for_all_ranks_and_attempts(start, tmp_path, capfd):
     code, lines = start("if attempt < 2 and rank == '1': os.kill(os.getpid(), signal.SIGKILL)")
     assert code == 0
     assert [line.partition(" at ")[0] for line in lines] == ["  complained 1", "rank 1 was killed by SIGKILL"] * 2
@@ -72,7 +72,7 @@ def test_a_traceback_is_the_ranks_own(start):
     assert "ValueError: the reason" in "\n".join(lines)
 
 
-def test_where_no_fork_is_safe_ranks_are_programs_of_their_own(start, tmp_path):
+def test_ranks_are_new_interpreters_if_forking_is_not_safe(start, tmp_path):
     (tmp_path / "threaded.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     )
@@ -80,8 +80,8 @@ def test_where_no_fork_is_safe_ranks_are_programs_of_their_own(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "once once "
 
 
-def test_a_gpu_that_an_import_has_opened_keeps_ranks_from_being_forked(start, tmp_path):
-    # A module that opens a file which the server takes for a GPU's.
+def test_ranks_are_not_forked_if_an_import_opened_a_gpu(start, tmp_path):
+    # A module that opens a file which the server is made to take for a GPU's.
     (tmp_path / "opens_gpu.py").write_text(
         f"from lockstep.launch import fork_server\nimport __main__\nkept = open('{tmp_path}/imports')\n"
         f"__main__._GPU_FILES = ('{tmp_path}/imports',)"
@@ -90,7 +90,7 @@ def test_a_gpu_that_an_import_has_opened_keeps_ranks_from_being_forked(start, tm
     assert (tmp_path / "imports").read_text() == "once once once "
 
 
-def test_ranks_die_with_the_fork_server_which_then_has_no_more(tmp_path, monkeypatch):
+def test_ranks_die_with_the_fork_server_which_then_starts_no_more(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     (tmp_path / "sleeper.py").write_text(
         "import time\nfrom lockstep.launch.rank_process import enter_rank\nenter_rank()\n"
@@ -106,7 +106,7 @@ def test_ranks_die_with_the_fork_server_which_then_has_no_more(tmp_path, monkeyp
         assert time.monotonic() < end
         time.sleep(0.01)
     rank = psutil.Process(child.pid)
-    # A cluster's requests to all processes are for the launcher and the ranks.
+    # A scheduler signals all processes of a run; the fork server must ignore it.
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
         rank.parent().send_signal(number)
     child.send_signal(signal.SIGUSR1)

@@ -6,14 +6,14 @@ from lockstep.errors import UserError
 from lockstep.launch.machines import Machines, interface_of
 
 
-def test_one_machine_needs_no_place_to_meet():
+def test_one_machine_needs_no_rendezvous():
     assert Machines.parse("1", "") is None
 
 
-def test_a_number_or_a_range_of_machines():
+def test_a_number_or_a_range_of_machines_is_parsed():
     assert Machines.parse("2", "node-a.local:29500") == Machines(2, 2, "node-a.local", 29500)
     assert Machines.parse("1:4", "10.0.0.1:29500") == Machines(1, 4, "10.0.0.1", 29500)
-    # A range that begins with this machine alone: others may come later.
+    # A range that starts at one: this machine begins alone, and others may join later.
     assert Machines.parse("1:1", "10.0.0.1:1") == Machines(1, 1, "10.0.0.1", 1)
 
 
@@ -31,19 +31,19 @@ def test_a_number_or_a_range_of_machines():
         ("2", "a b:1"),
     ],
 )
-def test_what_cannot_be_is_answered_in_one_line(count, endpoint):
+def test_invalid_values_are_refused_in_one_line(count, endpoint):
     with pytest.raises(UserError) as refusal:
         Machines.parse(count, endpoint)
     assert "\n" not in str(refusal.value)
 
 
-def test_the_address_to_be_reached_by_is_the_one_on_the_way_to_the_meeting():
+def test_the_own_address_is_the_one_on_the_route_to_the_rendezvous():
     machines = Machines(1, 2, "localhost", 29500)
     assert machines.address() == machines.own_address() == "127.0.0.1"
     assert interface_of("127.0.0.1") == next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     assert interface_of("203.0.113.9") is None
 
 
-def test_a_name_that_nobody_knows_is_named():
-    with pytest.raises(UserError, match=r"no-such-machine.invalid:1: the name is not known here"):
+def test_a_host_name_that_cannot_be_resolved_is_named():
+    with pytest.raises(UserError, match=r"no-such-machine.invalid:1: the host name cannot be resolved here"):
         Machines(1, 2, "no-such-machine.invalid", 1).address()

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from lockstep.launch.failures import TAIL_LINES, Exit, cause, last_words, nccl_words, reason, report
+from lockstep.launch.failures import TAIL_LINES, Exit, cause, last_output, nccl_log, reason, report
 from lockstep.launch.heartbeat import Reading
 from lockstep.launch.restarts import RestartPolicy
 
@@ -11,8 +11,8 @@ LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by
 KILLED = -signal.SIGKILL
 
 
-def ended(rank, code, told="", at=0.0, step=-1, **more):
-    return Exit(rank, code, told, at, Reading(1, step, "learning" if step >= 0 else ""), **more)
+def ended(rank, code, output="", at=0.0, step=-1, **more):
+    return Exit(rank, code, output, at, Reading(1, step, "learning" if step >= 0 else ""), **more)
 
 
 def test_a_kill_is_the_cause_even_if_its_peers_are_noticed_first():
@@ -30,27 +30,27 @@ def test_an_abort_may_follow_an_exception():
     assert cause(exits).rank == 1
 
 
-def test_a_rank_that_left_quietly_is_the_cause_where_all_others_lost_a_peer():
+def test_a_rank_that_exited_with_code_0_is_the_cause_if_all_others_lost_a_peer():
     exits = [ended(0, 1, LOST_PEER), ended(1, 0), ended(2, 1, LOST_PEER)]
     assert cause(exits).rank == 1
     assert "left before the others, with exit code 0," in cause(exits).summary()
 
 
-def test_a_rank_that_the_launcher_ended_is_never_the_cause():
+def test_a_rank_that_the_launcher_killed_is_never_the_cause():
     exits = [ended(0, KILLED, ended_by_launcher=True), ended(1, 3, "RunFailed: nan")]
     assert cause(exits).rank == 1
 
 
 def test_the_report_shows_the_cause_with_its_last_twenty_lines_and_folds_the_others():
-    words = "\n".join(f"line {number}" for number in range(30))
-    exits = [ended(0, 1, LOST_PEER), ended(1, 1, words, step=1234), ended(2, 1, LOST_PEER)]
+    output = "\n".join(f"line {number}" for number in range(30))
+    exits = [ended(0, 1, LOST_PEER), ended(1, 1, output, step=1234), ended(2, 1, LOST_PEER)]
     lines = report(exits, cause(exits))
     assert lines[0] == "rank 1 ended with exit code 1 at step 1,234 (learning)"
     assert lines[1:-1] == [f"  line {number}" for number in range(10, 30)]
     assert lines[-1] == "rank(s) 0, 2 ended because of it"
 
 
-def test_where_no_rank_has_a_reason_of_its_own_the_report_points_to_the_debug_switch():
+def test_if_every_rank_blames_a_peer_the_report_points_to_the_debug_variable():
     waited = [
         ended(rank, 1, "RuntimeError: Timed out waiting 8000ms for send operation to complete") for rank in (0, 1)
     ]
@@ -59,16 +59,16 @@ def test_where_no_rank_has_a_reason_of_its_own_the_report_points_to_the_debug_sw
     assert "DETAIL" not in report(killed, cause(killed))[-1]
 
 
-def test_a_crash_is_restarted_at_once_and_then_after_longer_and_longer_waits():
+def test_a_crash_is_restarted_at_once_and_then_with_exponential_backoff():
     policy = RestartPolicy(4)
     decisions = [policy.decide([ended(0, KILLED, step=9)], []) for _ in range(5)]
     assert [decision.restart for decision in decisions] == [True] * 4 + [False]
     assert [decision.wait for decision in decisions[:4]] == [0.0, 1.0, 2.0, 4.0]
     assert decisions[-1].exit_code == 3
-    assert decisions[-1].lines[-1] == "not restarted: 4 restart(s) in a row brought no progress"
+    assert decisions[-1].lines[-1] == "not restarted: 4 restart(s) in a row made no progress"
 
 
-def test_progress_renews_the_allowance():
+def test_progress_resets_the_count_of_restarts():
     policy = RestartPolicy(1)
     assert all(policy.decide([ended(0, KILLED, step=step)], []).restart for step in (5, 6, 7))
     assert not policy.decide([ended(0, KILLED, step=7)], []).restart
@@ -82,19 +82,19 @@ def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time():
     assert decision.lines[-1] == "not restarted: it failed in the same way twice"
 
 
-def test_the_same_exception_at_another_step_is():
+def test_the_same_exception_at_another_step_is_tried_again():
     policy = RestartPolicy(3)
     assert policy.decide([ended(0, 1, "ValueError: a", step=5)], []).restart
     assert policy.decide([ended(0, 1, "ValueError: a", step=4)], []).restart
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 75, 130])
-def test_a_deliberate_end_keeps_its_code(code):
+def test_a_deliberate_exit_keeps_its_code(code):
     decision = RestartPolicy(3).decide([ended(0, code), ended(1, code)], [])
     assert (decision.restart, decision.exit_code, decision.lines) == (False, code, [])
 
 
-def test_a_deliberate_end_that_only_follows_a_kill_is_restarted():
+def test_a_deliberate_exit_that_only_follows_a_kill_is_restarted():
     timed_out = "lockstep: barrier 'save': not all ranks arrived within 600 s"
     assert RestartPolicy(3).decide([ended(0, 3, timed_out), ended(1, KILLED)], []).restart
 
@@ -102,7 +102,7 @@ def test_a_deliberate_end_that_only_follows_a_kill_is_restarted():
 def test_nothing_is_restarted_once_the_run_was_asked_to_stop():
     policy = RestartPolicy(3)
     assert policy.decide([ended(0, 75), ended(1, 75)], [signal.SIGTERM]).exit_code == 75
-    # Asked before its handlers were there, a rank dies of the signal.
+    # A rank that has no signal handlers yet is killed by the request itself.
     assert policy.decide([ended(0, -signal.SIGTERM), ended(1, 75)], [signal.SIGTERM]).exit_code == 75
     crashed = policy.decide([ended(0, 1, LOST_PEER), ended(1, KILLED)], [signal.SIGTERM])
     assert (crashed.restart, crashed.exit_code) == (False, 3)
@@ -110,30 +110,30 @@ def test_nothing_is_restarted_once_the_run_was_asked_to_stop():
     assert policy.decide([ended(0, KILLED, ended_by_launcher=True)], [signal.SIGINT]).exit_code == 130
 
 
-def test_last_words_are_the_traceback_or_else_the_end_of_the_log(tmp_path):
+def test_the_output_of_a_rank_is_its_traceback_or_else_the_end_of_its_log(tmp_path):
     error, log = tmp_path / "error", tmp_path / "log"
     log.write_text("first\nlast\n")
-    assert last_words(error, log) == ("first\nlast", None)
-    assert last_words(error, None) == ("", None)
+    assert last_output(error, log) == ("first\nlast", None)
+    assert last_output(error, None) == ("", None)
     extra = {"py_callstack": "Traceback\nValueError: a\n", "timestamp": "7", "time": 7.25}
     error.write_text(json.dumps({"message": {"message": "ValueError: a", "extraInfo": extra}}))
-    assert last_words(error, log) == ("Traceback\nValueError: a", 7.25)
+    assert last_output(error, log) == ("Traceback\nValueError: a", 7.25)
     error.write_text("{ torn")
-    assert last_words(error, log) == ("first\nlast", None)
+    assert last_output(error, log) == ("first\nlast", None)
 
 
-def test_the_last_warnings_of_nccl_come_before_a_traceback_whose_end_stays_the_end(tmp_path):
+def test_nccl_warnings_come_before_the_traceback_whose_last_line_stays_last(tmp_path):
     error = tmp_path / "error"
-    nccl_words(error).write_text("".join(f"NCCL WARN {line}\n" for line in range(9)))
+    nccl_log(error).write_text("".join(f"NCCL WARN {line}\n" for line in range(9)))
     frames = "\n".join(f"frame {line}" for line in range(30))
     extra = {"py_callstack": f"{frames}\nDistBackendError: b", "timestamp": "7"}
     error.write_text(json.dumps({"message": {"message": "b", "extraInfo": extra}}))
-    told = last_words(error, None)[0].splitlines()
-    assert told[:7] == [*(f"NCCL WARN {line}" for line in range(3, 9)), "frame 17"]
-    assert told[-1] == "DistBackendError: b"
-    assert len(told) == TAIL_LINES, "all of it is shown"
+    output = last_output(error, None)[0].splitlines()
+    assert output[:7] == [*(f"NCCL WARN {line}" for line in range(3, 9)), "frame 17"]
+    assert output[-1] == "DistBackendError: b"
+    assert len(output) == TAIL_LINES, "all of it is shown"
     error.unlink()
-    assert last_words(error, None) == ("\n".join(told[:6]), None), "of a rank that just died, they are all there is"
+    assert last_output(error, None) == ("\n".join(output[:6]), None), "a rank that just died left nothing else"
 
 
 MEMORY = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
@@ -149,7 +149,7 @@ def test_out_of_memory_halves_the_micro_batches_until_they_cannot_be_halved():
     decision = policy.decide(exits, [])
     assert decision.restart and policy.halvings == 1
     assert decision.lines[0] == "  torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
-    assert decision.lines[1].startswith("rank 1 ran out of memory at step 5 (learning); all ranks go on")
+    assert decision.lines[1].startswith("rank 1 ran out of memory at step 5 (learning); all ranks continue")
     assert policy.decide(exits, []).restart and policy.halvings == 2
     last = policy.decide(exits, [])
     assert (last.restart, last.exit_code) == (False, 3)
@@ -157,31 +157,31 @@ def test_out_of_memory_halves_the_micro_batches_until_they_cannot_be_halved():
 
 
 @pytest.mark.parametrize(
-    "told", ["MemoryError", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"]
+    "output", ["MemoryError", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"]
 )
-def test_host_memory_counts_too(told):
-    assert ended(0, 1, told).out_of_memory
+def test_host_memory_counts_too(output):
+    assert ended(0, 1, output).out_of_memory
     assert not ended(0, 1, "ValueError: no OutOfMemoryError here\nValueError").out_of_memory
 
 
-def test_a_kill_by_the_kernel_for_memory_is_told_as_one():
+def test_a_kill_by_the_kernel_for_memory_is_reported_as_one():
     killed = ended(1, KILLED, step=3, killed_for_memory=True)
-    assert killed.summary() == "rank 1 was killed by the kernel for want of memory at step 3 (learning)"
+    assert killed.summary() == "rank 1 was killed by the kernel's out-of-memory killer at step 3 (learning)"
     policy = RestartPolicy(3, halves_until_four)
     assert policy.decide([killed], []).restart and policy.halvings == 1
-    # Where nothing can be halved, it is a crash like any other.
+    # If nothing can be halved, it is a crash like any other.
     plain = RestartPolicy(3)
     assert plain.decide([killed], []).restart and plain.halvings == 0
 
 
-def test_a_rank_that_was_still_there_when_the_others_had_waited_in_vain_is_the_cause():
+def test_a_rank_still_running_after_the_others_timed_out_is_the_cause():
     waited = "RuntimeError: Application timeout caused pair closure"
     exits = [ended(0, 1, waited), ended(1, KILLED, ended_by_launcher=True, step=7), ended(2, 1, waited)]
     assert cause(exits).rank == 1
-    assert cause(exits).summary().startswith("rank 1 did not come to where the others waited for it, at step 7")
+    assert cause(exits).summary().startswith("rank 1 never reached the collective that the others waited in, at step 7")
 
 
-def test_machines_that_come_or_go_cost_no_restart_of_the_allowance():
+def test_machines_that_join_or_leave_do_not_count_as_restarts():
     policy = RestartPolicy(1)
     for _ in range(5):
         assert policy.decide([ended(0, 75)], [], regroups=True).restart
@@ -192,7 +192,7 @@ def test_machines_that_come_or_go_cost_no_restart_of_the_allowance():
     assert policy.decide([ended(0, 75)], [signal.SIGTERM], regroups=True).exit_code == 75
 
 
-def test_the_loss_of_a_machine_is_counted_and_told_as_one():
+def test_the_loss_of_a_machine_is_counted_and_reported_as_one():
     policy = RestartPolicy(1)
     exits = [ended(0, KILLED, ended_by_launcher=True, step=4)]
     decision = policy.decide(exits, [], regroups=True, missing=1)
@@ -202,14 +202,14 @@ def test_the_loss_of_a_machine_is_counted_and_told_as_one():
     assert policy.decide(closed, [], regroups=True).lines[0].startswith("step 9 (learning): lost ranks of another")
 
 
-def test_a_place_of_meeting_that_never_answers_is_given_up():
+def test_a_rendezvous_server_that_never_answers_is_given_up():
     policy = RestartPolicy(2)
     assert [policy.out_of_touch(5, "a:1").restart for _ in range(3)] == [True, True, False]
     assert policy.out_of_touch(6, "a:1").restart
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("output", "why"),
     [
         ("Traceback ...\n  File x\nValueError: two\nlines", "ValueError: two"),
         ("warning: deaf ears\nthe last line\n\n", "the last line"),
@@ -222,5 +222,5 @@ def test_a_place_of_meeting_that_never_answers_is_given_up():
         ("", ""),
     ],
 )
-def test_the_line_that_says_why_is_found(told, why):
-    assert reason(told) == why
+def test_the_line_that_gives_the_reason_is_found(output, why):
+    assert reason(output) == why

@@ -12,7 +12,7 @@ def unset(monkeypatch):
     monkeypatch.delenv(secret.VARIABLE, raising=False)
 
 
-def test_launchers_that_share_a_run_directory_share_a_secret_that_only_the_user_can_read(tmp_path):
+def test_launchers_with_a_common_run_directory_share_a_secret_only_the_user_can_read(tmp_path):
     first = secret.shared_secret(tmp_path)
     assert len(first) == 64
     assert secret.shared_secret(tmp_path) == first
@@ -34,7 +34,7 @@ def test_the_users_own_secret_is_used_and_a_short_one_refused(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("how", ["readable", "link", "fifo", "short"])
-def test_a_secret_that_others_may_know_or_that_is_none_is_refused(tmp_path, how):
+def test_a_secret_that_others_can_read_or_that_is_malformed_is_refused(tmp_path, how):
     file = tmp_path / ".secret"
     if how == "fifo":
         os.mkfifo(file, 0o600)

@@ -18,7 +18,7 @@ def test_a_taken_port_is_named_with_its_owner():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux filters the packets of a socket")
-def test_a_listener_that_was_shut_takes_nobody_and_what_it_accepted_goes_on():
+def test_a_shut_listener_accepts_nobody_and_its_existing_connections_continue():
     with sockets.loopback_listener() as before, socket.socket() as early:
         with sockets.shut_afterwards():
             listener = sockets.loopback_listener()

@@ -1,4 +1,4 @@
-"""Requests to stop: noted, answered once, and never an error of their own."""
+"""Stop requests: set a flag, are acknowledged once, and never raise."""
 
 import os
 import signal
@@ -10,15 +10,15 @@ from lockstep.launch.stop_request import INTERRUPTED, PREEMPTED, StopRequest
 
 
 @pytest.mark.parametrize(("number", "flag"), [(signal.SIGTERM, PREEMPTED), (signal.SIGINT, INTERRUPTED)])
-def test_a_request_is_noted_and_answered_once(capfd, number, flag):
+def test_a_request_sets_the_flag_and_is_acknowledged_once(capfd, number, flag):
     with StopRequest(answers=True) as request:
         os.kill(os.getpid(), number)
-        os.kill(os.getpid(), number)  # an echo
+        os.kill(os.getpid(), number)  # the same request again
     assert request.flag == flag
     assert capfd.readouterr().err.count("stopping after this update") == 1
 
 
-def test_a_terminal_that_is_gone_does_not_keep_a_run_from_being_saved(monkeypatch):
+def test_a_closed_terminal_does_not_prevent_the_save(monkeypatch):
     def gone(*_):
         raise OSError(5, "Input/output error")
 
@@ -28,7 +28,7 @@ def test_a_terminal_that_is_gone_does_not_keep_a_run_from_being_saved(monkeypatc
     assert request.flag == PREEMPTED
 
 
-def test_a_closed_terminal_is_a_request_unless_nohup_has_seen_to_it():
+def test_a_closed_terminal_is_a_stop_request_unless_under_nohup():
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         with StopRequest() as request:

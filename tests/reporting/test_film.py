@@ -1,4 +1,4 @@
-"""Films: frames, pauses, colours, and nothing left behind by a film that was not finished."""
+"""Videos: frames, pauses, colours, and no leftovers of an interrupted write."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from lockstep.reporting.film import Scene, write_gif, write_mp4
 
 
 def scenes(count, ended=(), height=40, width=60):
-    """Frames that can be told apart: the n-th is of the colour (n, 100, 50)."""
+    """Distinguishable frames: the n-th has the colour (n, 100, 50)."""
     for number in range(count):
         image = np.full((height, width, 3), (10 * number, 100, 50), np.uint8)
         yield Scene("", image, f"frame {number}", ended=number in ended)
@@ -32,7 +32,7 @@ def test_a_gif_shows_every_scene_in_its_colours_and_loops(tmp_path):
             assert film.convert("RGB").getpixel((30, 20)) == (10 * number, 100, 50)
 
 
-def test_a_gif_rests_at_the_end_of_an_episode_and_of_the_film(tmp_path):
+def test_a_gif_pauses_at_the_end_of_an_episode_and_of_the_video(tmp_path):
     write_gif(scenes(5, ended={1}), tmp_path / "film.gif", fps=20)
     assert durations(tmp_path / "film.gif") == [50, 1550, 50, 50, 1550]
 
@@ -46,7 +46,7 @@ def test_a_caption_is_drawn_below_the_image(tmp_path):
     assert caption.max() > 200 > 30 > caption.min()
 
 
-def test_a_gif_of_more_colours_than_a_palette_holds_comes_near(tmp_path):
+def test_a_gif_with_too_many_colours_uses_the_nearest_ones(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     write_gif([Scene("", noise, ""), Scene("", noise[::-1], "")], tmp_path / "film.gif", fps=10)
     with Image.open(tmp_path / "film.gif") as film:
@@ -55,13 +55,13 @@ def test_a_gif_of_more_colours_than_a_palette_holds_comes_near(tmp_path):
     assert np.abs(shown - noise).mean() < 30
 
 
-def test_a_single_scene_is_a_film_too(tmp_path):
+def test_a_video_may_have_a_single_scene(tmp_path):
     write_gif(scenes(1), tmp_path / "film.gif", fps=10)
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames == 1
 
 
-def test_an_mp4_has_even_sides_and_rests_at_its_end(tmp_path):
+def test_an_mp4_has_even_sides_and_pauses_at_its_end(tmp_path):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     write_mp4(scenes(4, height=41, width=61), tmp_path / "film.mp4", fps=10)
     reader = imageio_ffmpeg.read_frames(str(tmp_path / "film.mp4"))
@@ -76,7 +76,7 @@ def test_an_mp4_has_even_sides_and_rests_at_its_end(tmp_path):
 
 
 @pytest.mark.parametrize(("write", "name"), [(write_gif, "film.gif"), (write_mp4, "film.mp4")])
-def test_a_film_that_breaks_off_leaves_no_file(tmp_path, write, name):
+def test_an_interrupted_video_leaves_no_file(tmp_path, write, name):
     def broken():
         yield from scenes(3)
         raise RuntimeError("the game crashed")

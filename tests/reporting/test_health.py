@@ -1,4 +1,4 @@
-"""What a run notices about itself: gradients that are not finite, and ranks that hold the others up."""
+"""Run health: non-finite gradients, and ranks that slow the others down."""
 
 import math
 
@@ -18,7 +18,7 @@ def watch(limit, lanes=4):
     return FiniteWatch(World().with_lanes(lanes, "exact"), limit)
 
 
-def test_the_first_of_a_row_is_told_with_its_rank_lane_and_loss():
+def test_the_first_nonfinite_update_is_reported_with_its_rank_lane_and_loss():
     finite = watch(3)
     assert finite.note(1, [GOOD, GOOD, GOOD, GOOD]) is None
     warning = finite.note(2, [GOOD, GOOD, BAD, GOOD])
@@ -26,11 +26,11 @@ def test_the_first_of_a_row_is_told_with_its_rank_lane_and_loss():
     assert finite.note(3, [GOOD, GOOD, BAD, GOOD]) is None
 
 
-def test_an_overflow_on_the_way_back_is_told_apart():
-    assert "it overflowed on the way back" in watch(3).note(2, [OVERFLOW] * 4)
+def test_an_overflow_in_the_backward_pass_is_reported_as_such():
+    assert "it overflowed in the backward pass" in watch(3).note(2, [OVERFLOW] * 4)
 
 
-def test_a_row_that_is_too_long_stops_the_run_and_a_good_update_ends_the_row():
+def test_too_many_nonfinite_updates_in_a_row_stop_the_run_and_a_finite_one_resets_the_count():
     finite = watch(3)
     for update, report in enumerate([BAD, BAD, GOOD, BAD, BAD], start=1):
         finite.note(update, [report] * 4)
@@ -52,29 +52,29 @@ def test_learners_that_report_every_few_updates_are_counted_by_updates():
         finite.note(160, [window])
 
 
-def test_without_a_limit_it_goes_on_for_ever():
+def test_without_a_limit_nonfinite_updates_never_stop_the_run():
     finite = watch(0)
     assert len([line for line in (finite.note(update, [BAD] * 4) for update in range(1, 101)) if line]) == 1
 
 
-def test_learners_that_skip_nothing_are_never_warned_of():
+def test_learners_that_skip_nothing_cause_no_warning():
     assert watch(1).note(0, [{}] * 4) is None
 
 
-def test_a_rank_is_named_after_twenty_slow_updates_and_once():
+def test_a_slow_rank_is_reported_once_after_twenty_updates():
     stragglers = StragglerWatch()
     told = [stragglers.note([0.1, 0.16, 0.1, 0.1], 1) for _ in range(40)]
     assert [number for number, lines in enumerate(told, start=1) if lines] == [20]
-    assert told[19][0].startswith("rank 1 holds the others up: 1.6 times as long")
+    assert told[19][0].startswith("rank 1 slows the others down: its own work takes 1.6 times as long")
 
 
-def test_of_two_ranks_the_slower_one_is_named_and_neither_where_they_are_close():
+def test_of_two_ranks_the_slower_one_is_reported_and_neither_if_they_are_close():
     assert StragglerWatch().note([0.1, 0.2], 20)[0].startswith("rank 1 ")
     assert StragglerWatch().note([0.1, 0.14], 20) == []
     assert StragglerWatch().note([0.0, 0.0005], 20) == []
 
 
-def test_one_good_log_point_begins_the_count_anew():
+def test_one_fast_log_point_resets_the_count():
     stragglers = StragglerWatch()
     assert stragglers.note([0.1, 0.2], 19) == []
     assert stragglers.note([0.1, 0.1], 1) == []

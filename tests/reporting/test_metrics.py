@@ -1,4 +1,4 @@
-"""Metrics: the same sum whoever held which lane, a log without gaps or doubles, and loggers that cannot hurt."""
+"""Metrics: equal sums on any number of ranks, a log without gaps or duplicates, and loggers that cannot end a run."""
 
 import json
 import math
@@ -12,16 +12,20 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AlgorithmSettings, Layout
 from lockstep.distributed.world import World
 from lockstep.reporting import loggers, metrics
 from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
 from lockstep.reporting.metrics import MetricsLog, Stat, merge, reduce
 
 
+def config(**values):
+    return Layout(AlgorithmSettings).config(values)
+
+
 @pytest.fixture
 def no_tensorboard(monkeypatch):
-    """Leave out the second that TensorBoard's import takes."""
+    """Skip TensorBoard, whose import takes a second."""
     silent = SimpleNamespace(write=lambda *_: None, close=lambda: None)
     monkeypatch.setattr(metrics, "TensorBoard", lambda *_: silent)
 
@@ -30,7 +34,7 @@ def lines(directory: Path) -> list[dict]:
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_stat_is_what_it_is_by_hand():
+def test_a_stat_has_the_values_worked_out_by_hand():
     assert Stat.of([1.0, 2.0, 6.0]) == Stat(9.0, 3, 1.0, 6.0)
     assert Stat.of([1.0, 2.0, 6.0]).mean == 3.0
     assert Stat.of(torch.tensor([[True, False], [True, True]])).mean == 0.75
@@ -94,20 +98,22 @@ def test_a_resumed_log_has_no_double_and_no_missing_step(tmp_path, no_tensorboar
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_run_that_starts_anew_forgets_its_first_try(tmp_path, no_tensorboard):
+def test_a_new_run_starts_a_new_log(tmp_path, no_tensorboard):
     MetricsLog(tmp_path, None).write(0, {"a": 1.0})
     MetricsLog(tmp_path, None).write(0, {"a": 2.0})
     assert [line["a"] for line in lines(tmp_path)] == [2.0]
 
 
-def test_lines_that_are_no_log_points_are_cut(tmp_path):
+def test_lines_that_are_not_log_points_are_removed(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n[]\n{"step": "x"}\n\xff\xfe\n{"no": 1}\n{"step": 2}\n{"step": 1}')
     metrics.cut(path, 2)
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
 
 
-def test_what_a_full_disk_refused_is_written_once_there_is_room(tmp_path, no_tensorboard, monkeypatch, caplog):
+def test_log_points_that_a_full_disk_refused_are_written_once_there_is_room(
+    tmp_path, no_tensorboard, monkeypatch, caplog
+):
     log = MetricsLog(tmp_path, None)
     log.write(1, {"a": 1.0})
     real = metrics.open_to_append
@@ -139,7 +145,7 @@ def test_what_a_full_disk_refused_is_written_once_there_is_room(tmp_path, no_ten
     monkeypatch.undo()
     log.write(4, {"a": 4.0})
     assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
-    assert caplog.text.count("training goes on") == 1
+    assert caplog.text.count("training continues") == 1
 
 
 def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, no_tensorboard, monkeypatch, caplog):
@@ -160,7 +166,7 @@ def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, no_tenso
     assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
 
 
-def test_tensorboard_has_the_same_points_and_forgets_what_a_resume_redoes(tmp_path):
+def test_tensorboard_has_the_same_points_and_drops_those_that_a_resume_repeats(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def run(resume_step, steps, factor):
@@ -214,7 +220,7 @@ def test_a_logger_that_raises_is_one_warning_wherever_it_raises(caplog):
         logger.close(time.monotonic() + 5.0)
         logger.offer(4, 0.0, {})
         assert [record.message for record in caplog.records] == [
-            "W&B: SystemExit: no login; training goes on without it"
+            "W&B: SystemExit: no login; training continues without it"
         ]
 
 
@@ -234,17 +240,17 @@ def test_a_resumed_run_is_the_same_wandb_run(tmp_path, monkeypatch):
     stub.init = lambda **options: started.append(options) or run
     monkeypatch.setitem(sys.modules, "wandb", stub)
     for step in (1, 2):
-        logger = WeightsAndBiases(tmp_path, **RunConfig(wandb_project="mine", wandb_entity="us").about_to_wandb())
+        logger = WeightsAndBiases(tmp_path, **config(wandb_project="mine", wandb_entity="us").about_to_wandb())
         logger.write(step, 5.0, {"a": 1.0})
         logger.close()
     assert started[0] == started[1]
     assert (started[0]["project"], started[0]["resume"], len(started[0]["id"])) == ("mine", "allow", 16)
-    assert (started[0]["entity"], started[0]["config"]["seed"]) == ("us", RunConfig().seed)
-    assert RunConfig().about_to_wandb()["entity"] is None
+    assert (started[0]["entity"], started[0]["config"]["seed"]) == ("us", config().run.seed)
+    assert config().about_to_wandb()["entity"] is None
     assert logged == [(1, {"a": 1.0, "time": 5.0}), (2, {"a": 1.0, "time": 5.0})]
 
 
-def test_a_log_that_is_no_file_is_not_waited_for(tmp_path, no_tensorboard, caplog):
+def test_a_log_that_is_not_a_regular_file_does_not_block(tmp_path, no_tensorboard, caplog):
     path = tmp_path / "metrics.jsonl"
     for make in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero"), lambda: path.symlink_to("/dev/full")):
         make()
@@ -253,10 +259,10 @@ def test_a_log_that_is_no_file_is_not_waited_for(tmp_path, no_tensorboard, caplo
         log.sync()
         assert log.rows() == []
         path.unlink()
-    assert caplog.text.count("training goes on") == 3
+    assert caplog.text.count("training continues") == 3
 
 
-def test_of_a_long_log_the_end_is_cut_and_no_more_is_read(tmp_path, no_tensorboard, caplog):
+def test_only_the_end_of_a_long_log_is_read_and_cut(tmp_path, no_tensorboard, caplog):
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
         file.seek(10 << 30)  # sparse: it takes no room on the disk
@@ -267,7 +273,7 @@ def test_of_a_long_log_the_end_is_cut_and_no_more_is_read(tmp_path, no_tensorboa
     assert [row["step"] for row in log.rows()] == [1, 2, 9]
 
 
-def test_a_long_file_that_is_no_log_stays_as_it_is(tmp_path, no_tensorboard, caplog):
+def test_a_long_file_that_is_not_a_log_is_left_unchanged(tmp_path, no_tensorboard, caplog):
     path = tmp_path / "metrics.jsonl"
     path.touch()
     os.truncate(path, 10 << 30)
@@ -277,7 +283,7 @@ def test_a_long_file_that_is_no_log_stays_as_it_is(tmp_path, no_tensorboard, cap
     assert caplog.text.count("no log point up to step 2") == 1
 
 
-def test_what_waits_for_room_is_on_disk_before_a_checkpoint_that_is_past_it(tmp_path, no_tensorboard, monkeypatch):
+def test_waiting_log_points_are_on_disk_before_a_later_checkpoint(tmp_path, no_tensorboard, monkeypatch):
     log = MetricsLog(tmp_path, None)
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "open_to_append", _refuse)

@@ -86,7 +86,7 @@ def test_gpus_are_numbered_as_cuda_sees_them(two_gpus, monkeypatch, visible, use
     assert [value for tag, value in sorted(sample.items()) if tag.endswith("memory_allocated_gb")] == used
 
 
-def test_a_machine_without_driver_or_library_has_its_host_tags(monkeypatch):
+def test_a_machine_without_driver_or_library_has_host_tags_only(monkeypatch):
     def no_driver():
         raise NoSensorError("driver not loaded")
 

@@ -35,3 +35,24 @@ def test_entropy_of_a_fair_coin_is_log_two_and_of_certainty_zero():
 def test_chosen_reads_the_log_probability_of_each_action():
     table = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     assert distributions.chosen(table, torch.tensor([1, 0])).tolist() == [2.0, 3.0]
+
+
+def test_a_normal_distribution_of_actions_by_hand():
+    actions = distributions.GaussianActions(2)
+    # Means 1 and -2, deviations 1 and e; each row of outputs has the means first.
+    outputs = torch.tensor([[1.0, -2.0, 0.0, 1.0]])
+    normal = actions.of(outputs)
+    drawn = normal.draw(torch.tensor([[0.5, -1.0]]))
+    torch.testing.assert_close(drawn, torch.tensor([[1.5, -2.0 - math.e]]))
+    log_tau = math.log(2 * math.pi)
+    torch.testing.assert_close(normal.log_probability(drawn), torch.tensor([-0.5 * 0.25 - 0.5 - 1.0 - log_tau]))
+    torch.testing.assert_close(normal.entropy(), torch.tensor([1.0 + log_tau + 1.0]))
+    assert actions.mode(outputs).tolist() == [[1.0, -1.0]], "an environment takes numbers from -1 to 1"
+
+
+def test_the_noise_of_an_environment_is_its_own_whoever_draws_it():
+    actions, clock = distributions.GaussianActions(3), torch.arange(2)
+    together = actions.noise(1, torch.arange(4), clock)
+    alone = actions.noise(1, torch.tensor([2]), clock)
+    assert together.shape == (2, 4, 3) and torch.equal(together[:, 2:3], alone)
+    assert len(set(together.flatten().tolist())) == 24

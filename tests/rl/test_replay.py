@@ -102,13 +102,13 @@ def test_a_ring_that_has_gone_round_keeps_its_length():
     longer.load(filled(range(2), 4).state(4), 4)
     assert torch.equal(longer.state(4)["name"], filled(range(2), 4).state(4)["name"])
     for rows, written in ((ROWS + 3, 7), (ROWS - 1, 7), (ROWS - 2, 4)):
-        with pytest.raises(UserError, match="go on with the buffer_size and the steps that the run had"):
+        with pytest.raises(UserError, match="resume with the buffer_size and steps that the run was started with"):
             other(rows).load(filled(range(2), written).state(written), written)
 
 
 def test_a_memory_of_other_things_is_not_taken_up():
     wider = Replay(range(2), ROWS, WIDTH, {"name": Column((), torch.int64), "pair": Column((3,))}, 3, CPU)
-    with pytest.raises(UserError, match=r"memory: pair has shape \(2, 4, 2, 2\) in the checkpoint, and \(2, 4, 2, 3\)"):
+    with pytest.raises(UserError, match=r"buffer: pair has shape \(2, 4, 2, 2\) in the checkpoint, and \(2, 4, 2, 3\)"):
         wider.load(filled(range(2), 4).state(4), 4)
 
 

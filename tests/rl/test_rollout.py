@@ -1,4 +1,4 @@
-"""Roll-outs are filled with numbers that say where they belong, so that a misplaced one shows."""
+"""Rollouts are filled with numbers that say where they belong, so that a misplaced one shows."""
 
 import torch
 
@@ -8,7 +8,7 @@ CPU = torch.device("cpu")
 
 
 def test_rows_land_where_the_index_points_and_flatten_time_first():
-    rollout = Rollout(3, 2, torch.zeros(2, 1, dtype=torch.uint8), CPU)
+    rollout = Rollout(3, 2, torch.zeros(2, 1, dtype=torch.uint8), torch.zeros(3, 2, dtype=torch.int64))
     time = torch.zeros(1, dtype=torch.int64)
     for t in range(3):
         rollout.write(
@@ -23,7 +23,7 @@ def test_rows_land_where_the_index_points_and_flatten_time_first():
 
 
 def test_flat_columns_are_views_of_the_storage():
-    rollout = Rollout(2, 2, torch.zeros(2, 1), CPU)
+    rollout = Rollout(2, 2, torch.zeros(2, 1), torch.zeros(2, 2, dtype=torch.int64))
     flat = rollout.flat()
     rollout.advantage[1, 0] = 7.0
     assert flat["advantage"].tolist() == [0, 0, 7, 0]

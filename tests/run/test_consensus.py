@@ -1,6 +1,5 @@
 """What ranks were given, compared: one line names the first rank that differs and the first thing in which it does."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ SAME_SETTINGS = "all ranks of a run need the same settings; start them with the 
 
 
 def snake(**settings):
-    return replace(registry.load("snake").preset("debug"), **settings)
+    return registry.load("snake").preset("debug").replace(**settings)
 
 
 def stated(workload="snake", world=None, **settings):
@@ -34,7 +33,7 @@ def test_ranks_that_were_given_the_same_do_not_differ():
 def test_the_first_rank_that_differs_and_its_first_setting_are_named_with_both_values():
     facts = [stated(), stated(), stated(gamma=0.5, ent_coef=0.9), stated(ent_coef=0.2)]
     first = next(fact.name for fact in stated() if fact.name in ("gamma", "ent_coef"))
-    mine, theirs = getattr(snake(), first), {"gamma": 0.5, "ent_coef": 0.9}[first]
+    mine, theirs = snake().values()[first], {"gamma": 0.5, "ent_coef": 0.9}[first]
     assert consensus.difference(facts) == f"rank 2 was given {first} {theirs}, rank 0 {mine}: {SAME_SETTINGS}"
 
 
@@ -111,7 +110,7 @@ def test_all_ranks_end_with_the_same_line(ranks):
 
 def settle_sizes(world, sizes):
     asked = snake(auto_scale=True)
-    fitted = replace(asked, n_envs=sizes[world.rank], runs_dir=f"/runs-{world.rank}")
+    fitted = asked.replace(n_envs=sizes[world.rank], runs_dir=f"/runs-{world.rank}")
     return to_yaml(consensus.settle(world, "snake", asked, fitted))
 
 

@@ -29,5 +29,5 @@ def test_a_disk_that_is_full_at_an_evaluation_costs_a_warning(tmp_path, monkeypa
     told = capsys.readouterr()
     warnings = [line for line in (told.out + told.err).splitlines() if "No space left on device" in line]
     # The weights are tried again at the next evaluation, since none were kept.
-    assert len(warnings) == 2 and all("training goes on" in line for line in warnings)
+    assert len(warnings) == 2 and all("training continues" in line for line in warnings)
     assert (tmp_path / "a" / "final").is_dir() and (tmp_path / "a" / "best").is_dir() == (what == "numbers")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from lockstep.storage.tensor_file import decode, encode, forms_of
 from lockstep.workloads import registry
 
 SNAKE = registry.load("snake")
-CONFIG = replace(SNAKE.preset("debug"), n_envs=8, n_steps=8, batch_size=64, total_timesteps=6400, device="cpu")
+CONFIG = SNAKE.preset("debug").replace(n_envs=8, n_steps=8, batch_size=64, total_timesteps=6400, device="cpu")
 
 
 def world_for(config):
@@ -150,20 +149,20 @@ def test_where_none_is_left_the_run_ends_and_names_them(newest):
 
 def test_a_changed_setting_is_an_error_that_names_it_and_no_damage(newest):
     with pytest.raises(UserError, match=r"snake state: \w+ has shape"):
-        go_on(newest, replace(CONFIG, n_envs=16))
+        go_on(newest, CONFIG.replace(n_envs=16))
     with pytest.raises(UserError, match="a run keeps its network"):
-        go_on(newest, replace(CONFIG, grid_size=CONFIG.grid_size + 4))
-    assert go_on(newest, replace(CONFIG, n_steps=16, learning_rate=1e-5))[0] == 128
+        go_on(newest, CONFIG.replace(grid_size=CONFIG.workload.grid_size + 4))
+    assert go_on(newest, CONFIG.replace(n_steps=16, learning_rate=1e-5))[0] == 128
 
 
 def test_a_foreign_optimiser_is_found_under_changed_settings_too(newest):
     FOREIGN["moments of another shape"](newest)
-    assert go_on(newest, replace(CONFIG, learning_rate=1e-5))[0] == 64
+    assert go_on(newest, CONFIG.replace(learning_rate=1e-5))[0] == 64
 
 
 def test_a_checkpoint_is_judged_by_what_it_was_made_with_and_not_by_a_later_try(newest):
     # A resume with other settings that was killed before its first checkpoint leaves its configuration behind.
-    other = replace(CONFIG, n_envs=16)
+    other = CONFIG.replace(n_envs=16)
     RunDirectory(newest.parents[1]).write_config(to_yaml(other), "snake")
     with pytest.raises(UserError, match="snake state"):
         go_on(newest, other)
@@ -183,7 +182,7 @@ def test_every_learner_knows_what_its_checkpoints_look_like(name):
     if name == "control":
         pytest.importorskip("dm_control")
     workload = registry.load(name)
-    config = replace(workload.preset("debug"), device="cpu")
+    config = workload.preset("debug").replace(device="cpu")
     learner = workload.build(config, world_for(config))
     for _ in range(2):
         learner.step()

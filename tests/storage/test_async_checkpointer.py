@@ -1,4 +1,4 @@
-"""Checkpoints beside the training: what was saved is what was there when it was asked for."""
+"""Checkpoints in the background: what is saved is the state at the time of the call."""
 
 import threading
 
@@ -13,8 +13,8 @@ from lockstep.storage.checkpoint import CheckpointFailed, Snapshot, load
 
 
 @pytest.fixture
-def desk(tmp_path):
-    """A scribe, the steps that it has written, and what it said."""
+def checkpointer(tmp_path):
+    """A checkpointer, the steps that it has written, and its messages."""
     written, said = [], []
     made = AsyncCheckpointer(
         tmp_path,
@@ -47,8 +47,10 @@ def hold_the_disk(monkeypatch):
     return free
 
 
-def test_training_does_not_wait_for_the_disk_and_what_it_changes_meanwhile_is_not_saved(desk, tmp_path, monkeypatch):
-    made, written, _ = desk
+def test_training_does_not_wait_for_the_disk_and_what_it_changes_meanwhile_is_not_saved(
+    checkpointer, tmp_path, monkeypatch
+):
+    made, written, _ = checkpointer
     weights = torch.ones(3)
     free = hold_the_disk(monkeypatch)
     made.save(order(weights, 1))
@@ -61,8 +63,8 @@ def test_training_does_not_wait_for_the_disk_and_what_it_changes_meanwhile_is_no
     assert back.model["weight"].tolist() == back.lanes[0]["memory"].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_old_ones_go_only_after_the_new_one_stands(desk, tmp_path, monkeypatch):
-    made, written, _ = desk
+def test_old_checkpoints_are_removed_only_after_the_new_one_is_complete(checkpointer, tmp_path, monkeypatch):
+    made, written, _ = checkpointer
     for step in (1, 2):
         made.save(order(torch.ones(1), step))
     made.settle()
@@ -78,8 +80,8 @@ def test_old_ones_go_only_after_the_new_one_stands(desk, tmp_path, monkeypatch):
     assert written == [1, 2, 3]
 
 
-def test_a_disk_that_refuses_costs_a_warning_and_at_the_end_the_run(desk, tmp_path, monkeypatch):
-    made, written, said = desk
+def test_a_failed_write_costs_a_warning_and_at_the_end_of_a_run_the_run(checkpointer, tmp_path, monkeypatch):
+    made, written, said = checkpointer
     monkeypatch.setattr(checkpoint, "write_durably", full)
     made.save(order(torch.ones(1), 1))
     made.save(order(torch.ones(1), 2))
@@ -96,8 +98,8 @@ def full(path, data):
     raise OSError(28, "No space left on device", str(path))
 
 
-def test_without_room_for_a_copy_it_waits_instead(desk, tmp_path, monkeypatch):
-    made, written, _ = desk
+def test_without_memory_for_a_copy_training_waits_for_the_write(checkpointer, tmp_path, monkeypatch):
+    made, written, _ = checkpointer
     monkeypatch.setattr(async_checkpointer, "_SHARE_OF_FREE_MEMORY", 0.0)
     made.save(order(torch.ones(3), 1))
     assert written == [1]
@@ -122,8 +124,8 @@ def test_a_world_that_was_superseded_publishes_nothing(tmp_path):
     assert not path_of(tmp_path, 1).exists()
 
 
-def save_while_meeting(world, folder, steps):
-    """Save again and again while the training's own meetings go on. Called by every rank."""
+def save_during_collectives(world, folder, steps):
+    """Save repeatedly while training runs collectives of its own. Called by every rank."""
     world = world.with_lanes(4, "fast")
     made = AsyncCheckpointer(folder, world, "snake", keep=3, written=lambda order: None, say=print)
     for step in range(steps):
@@ -133,8 +135,8 @@ def save_while_meeting(world, folder, steps):
     made.settle()
 
 
-def test_the_scribes_of_several_ranks_and_their_training_do_not_disturb_each_other(ranks, tmp_path):
-    ranks.run(save_while_meeting, str(tmp_path), 8, ranks=3)
+def test_checkpoint_threads_of_several_ranks_and_their_training_do_not_disturb_each_other(ranks, tmp_path):
+    ranks.run(save_during_collectives, str(tmp_path), 8, ranks=3)
     assert not any(checkpoint.verify_run(tmp_path).values())
     back = load(path_of(tmp_path, 7), range(4))
     assert [lane["place"][0].item() for lane in back.lanes.values()] == [7, 7, 7, 7]

@@ -1,4 +1,4 @@
-"""Checkpoints: what was saved comes back, and nothing that was changed does."""
+"""Checkpoints: what was saved is loaded, and anything that was changed is refused."""
 
 import errno
 import hashlib
@@ -45,7 +45,7 @@ def stored(root: Path, step: int, weight: float = 1.0) -> Path:
 
 
 def together(size: int, part: Callable[[SimpleNamespace], object]) -> list[object]:
-    """Run one thread a rank with a world whose exchanges are real; returns what each gave or raised."""
+    """Run one thread per rank, with a world that really exchanges values; returns what each returned or raised."""
     meeting, box, results = threading.Barrier(size, timeout=20), [None] * size, [None] * size
 
     def exchange(rank: int, value: object) -> list[object]:
@@ -83,7 +83,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def reseal(path: Path, **changes: object) -> None:
-    """What a forger would do: change the manifest and hash it again."""
+    """Change the manifest and recompute its hash, as a forger would."""
     content = json.loads((path / "manifest.json").read_text())
     content.pop("sha256")
     (path / "manifest.json").write_bytes(manifest._seal({**content, **changes}))
@@ -175,7 +175,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path):
     assert len(verify_run(tmp_path)["checkpoints/step-000000000002"]) == 1
 
 
-def test_where_none_verifies_the_run_refuses_and_lists_what_it_tried(tmp_path):
+def test_if_no_checkpoint_verifies_the_run_refuses_and_lists_what_it_tried(tmp_path):
     for step in (1, 2):
         (stored(tmp_path, step) / "state.json").unlink()
     with pytest.raises(NoValidCheckpoint, match=r"step-000000000002 \(state.json: missing\), step-0+1 ") as failure:
@@ -183,7 +183,7 @@ def test_where_none_verifies_the_run_refuses_and_lists_what_it_tried(tmp_path):
     assert failure.value.exit_code == 4
 
 
-def test_where_nothing_was_saved_there_is_nothing_to_resume(tmp_path):
+def test_if_nothing_was_saved_there_is_nothing_to_resume(tmp_path):
     assert newest_valid(tmp_path, pytest.fail) is None
     assert verify_run(tmp_path) == {}
 
@@ -191,9 +191,9 @@ def test_where_nothing_was_saved_there_is_nothing_to_resume(tmp_path):
 def test_a_checkpoint_of_something_else_names_the_first_difference(tmp_path):
     path = stored(tmp_path, 1)
     assert load(path, [0], expect={"workload": "snake", "lanes": 4, "sync": "fast"}).lanes.keys() == {0}
-    with pytest.raises(UserError, match="workload is 'snake' there and 'trading' in this run"):
+    with pytest.raises(UserError, match="workload is 'snake' in the checkpoint and 'trading' in this run"):
         load(path, [0], expect={"workload": "trading", "lanes": 8})
-    with pytest.raises(UserError, match="sync is 'fast' there and 'exact' in this run"):
+    with pytest.raises(UserError, match="sync is 'fast' in the checkpoint and 'exact' in this run"):
         load(path, [0], expect={"sync": "exact"})
     with pytest.raises(UserError, match="lanes 0 to 3, not 4; set --lanes 4"):
         load(path, [4])
@@ -230,7 +230,7 @@ def test_a_file_that_outgrows_its_limit_leaves_the_run_as_it_was(tmp_path):
     assert save(tmp_path, big, world=alone(1), step=2, workload="snake", extra={}).is_dir()
 
 
-def test_where_there_is_no_room_nothing_is_begun(tmp_path, monkeypatch):
+def test_without_disk_space_nothing_is_written(tmp_path, monkeypatch):
     older = stored(tmp_path, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
     with pytest.raises(CheckpointFailed, match=r"it needs 0.0 MB \(0.0 MB free\)"):
@@ -257,7 +257,7 @@ def test_a_full_disk_on_one_rank_is_the_same_failure_on_all(tmp_path, monkeypatc
     assert list(older.parent.iterdir()) == [older]
 
 
-def test_ranks_that_share_no_directory_are_told_so(tmp_path):
+def test_ranks_without_a_shared_directory_are_told_so(tmp_path):
     roots = {0: tmp_path / "here", 1: tmp_path / "there"}
 
     def part(world):
@@ -277,7 +277,7 @@ def test_ranks_that_share_no_directory_are_told_so(tmp_path):
 
 
 class Killed(BaseException):
-    """A process that ends here."""
+    """Stands for SIGKILL."""
 
 
 @pytest.mark.parametrize("stage", ["_open_workspace", "_write_part", "_complete", "_publish"])

@@ -1,4 +1,4 @@
-"""Which checkpoints go and which stay."""
+"""Which checkpoints are kept and which are removed."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def damage(path: Path) -> None:
     (path / "state.json").write_text("")
 
 
-def test_the_newest_three_stay(tmp_path):
+def test_the_newest_three_are_kept(tmp_path):
     stored(tmp_path, 1, 2, 3, 4, 5)
     prune(tmp_path, keep=3, protect=set())
     assert kept(tmp_path) == [3, 4, 5]
@@ -36,13 +36,13 @@ def test_steps_are_ordered_as_numbers(tmp_path):
     assert kept(tmp_path) == [10**11]
 
 
-def test_the_protected_stay(tmp_path):
+def test_protected_checkpoints_are_kept(tmp_path):
     first, *_ = stored(tmp_path, 1, 2, 3)
     prune(tmp_path, keep=1, protect={first})
     assert kept(tmp_path) == [1, 3]
 
 
-def test_nothing_goes_while_the_newest_does_not_verify(tmp_path):
+def test_nothing_is_removed_while_the_newest_does_not_verify(tmp_path):
     *_, newest = stored(tmp_path, 1, 2, 3)
     torn = tmp_path / "checkpoints" / ".tmp-step-000000000002-dead"
     torn.mkdir()
@@ -52,7 +52,7 @@ def test_nothing_goes_while_the_newest_does_not_verify(tmp_path):
     assert torn.exists()
 
 
-def test_a_damaged_one_does_not_count_and_goes_with_its_age(tmp_path):
+def test_a_damaged_one_does_not_count_as_kept_and_is_removed_when_it_is_old(tmp_path):
     _, _, third, _ = stored(tmp_path, 1, 2, 3, 4)
     damage(third)
     prune(tmp_path, keep=2, protect=set())
@@ -62,7 +62,7 @@ def test_a_damaged_one_does_not_count_and_goes_with_its_age(tmp_path):
     assert kept(tmp_path) == [4, 5]
 
 
-def test_dead_writes_are_swept_once_a_newer_checkpoint_stands(tmp_path):
+def test_unfinished_writes_are_removed_once_a_newer_checkpoint_is_valid(tmp_path):
     stored(tmp_path, 5)
     folder = tmp_path / "checkpoints"
     for name in (".tmp-step-000000000004-dead", ".tmp-step-000000000005-dead", ".tmp-step-000000000006-dead"):
@@ -71,7 +71,7 @@ def test_dead_writes_are_swept_once_a_newer_checkpoint_stands(tmp_path):
     assert [path.name for path in folder.glob(".tmp-*")] == [".tmp-step-000000000006-dead"]
 
 
-def test_what_is_written_beside_the_checkpoints_is_left_to_those_who_write_it(tmp_path):
+def test_pruning_leaves_unfinished_writes_outside_the_checkpoints_folder_alone(tmp_path):
     stored(tmp_path, 5)
     (tmp_path / ".tmp-best-dead").mkdir()
     (tmp_path / ".tmp-status.json-dead").write_text("{")
@@ -81,15 +81,15 @@ def test_what_is_written_beside_the_checkpoints_is_left_to_those_who_write_it(tm
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
-def test_dead_writes_are_named_and_not_used(tmp_path):
+def test_unfinished_writes_are_reported_and_not_used(tmp_path):
     torn = tmp_path / "checkpoints" / ".tmp-step-000000000006-dead"
     torn.mkdir(parents=True)
     reports = []
     assert newest_valid(tmp_path, reports.append) is None
-    assert reports == [f"{torn}: a write that did not end, left aside"]
+    assert reports == [f"{torn}: an unfinished write, ignored"]
 
 
-def test_nothing_behind_a_link_is_used_or_removed(tmp_path):
+def test_links_are_not_followed_when_reading_or_removing(tmp_path):
     elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
     stored(elsewhere, 1, 2, 3)
     (elsewhere / "checkpoints" / ".tmp-step-000000000002-dead").mkdir()
@@ -116,11 +116,11 @@ def test_a_link_inside_a_checkpoint_makes_it_a_damaged_one(tmp_path):
     assert "not a directory" in reports[1]
 
 
-def test_names_hold_every_step_that_settings_allow_in_the_order_of_steps(tmp_path):
+def test_directory_names_sort_by_step_up_to_the_largest_step(tmp_path):
     steps = [10**15, 999_999_999_999, 7, 10**12]
     stored(tmp_path, *steps)
     assert newest_valid(tmp_path, pytest.fail).name == "step-1000000000000000"
-    (tmp_path / "checkpoints" / "step-0000000000000009").mkdir()  # nine, spelled as nobody spells it
+    (tmp_path / "checkpoints" / "step-0000000000000009").mkdir()  # nine, with too many zeros
     prune(tmp_path, keep=2, protect=set())
     assert kept(tmp_path) == [9, 10**12, 10**15]
     assert verify_run(tmp_path).keys() == {"checkpoints/step-1000000000000", "checkpoints/step-1000000000000000"}

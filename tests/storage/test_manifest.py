@@ -1,4 +1,4 @@
-"""A stored checkpoint that was changed in any way is found out, and the file and the reason are named."""
+"""A stored checkpoint that was changed in any way is rejected, naming the file and the reason."""
 
 import json
 import os
@@ -29,13 +29,13 @@ def files_of(path: Path) -> list[Path]:
 
 
 def reseal(path: Path, **changes: object) -> None:
-    """What a forger would do: change the manifest and hash it again."""
+    """Change the manifest and recompute its hash, as a forger would."""
     content = json.loads((path / "manifest.json").read_text())
     content.pop("sha256")
     (path / "manifest.json").write_bytes(manifest._seal({**content, **changes}))
 
 
-def test_five_hundred_flipped_bits_are_five_hundred_verdicts(tmp_path):
+def test_each_of_five_hundred_flipped_bits_is_detected(tmp_path):
     path = stored(tmp_path, 1)
     draw = random.Random(0)
     for _ in range(500):
@@ -51,7 +51,7 @@ def test_five_hundred_flipped_bits_are_five_hundred_verdicts(tmp_path):
     assert inspect(path) == []
 
 
-def test_a_hundred_truncations_are_a_hundred_verdicts(tmp_path):
+def test_each_of_a_hundred_truncations_is_detected(tmp_path):
     path = stored(tmp_path, 1)
     draw = random.Random(1)
     for _ in range(100):
@@ -94,12 +94,12 @@ def nest_deeply(path: Path) -> None:
         (lambda path: reseal(path, lanes=10**15), "lists other files"),
         (lambda path: reseal(path, lanes="4"), "field 'lanes'"),
         (lambda path: reseal(path, kind="other"), "kind 'other'"),
-        (lambda path: reseal(path, files={"model.safetensors": 3}), "no sha256 and size"),
+        (lambda path: reseal(path, files={"model.safetensors": 3}), "not a sha256 and a size"),
         (lambda path: (path / "extra.bin").write_bytes(b"x"), "extra.bin: not in the manifest"),
         (lambda path: (path / "lanes" / "lane-02.safetensors").unlink(), "lanes/lane-02.safetensors: missing"),
     ],
 )
-def test_a_manifest_that_lies_or_is_gone_is_rejected(tmp_path, damage, verdict):
+def test_a_wrong_or_missing_manifest_is_rejected(tmp_path, damage, verdict):
     older, path = stored(tmp_path, 1, weight=3.0), stored(tmp_path, 2)
     damage(path)
     assert verdict in " ".join(inspect(path))

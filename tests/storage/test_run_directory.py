@@ -1,4 +1,4 @@
-"""A run's directory: names that lead nowhere else, one writer at a time, and a list that tells the truth."""
+"""The run directory: safe names, one writer at a time, and a correct list of runs."""
 
 import json
 import os
@@ -45,13 +45,13 @@ def begun(path: Path, workload: str = "snake") -> RunDirectory:
     return run
 
 
-def test_good_names_are_taken(tmp_path):
+def test_valid_names_are_accepted(tmp_path):
     for name in ("a", "snake-2026.01_b", "x" * 100, "CONtrol", "0"):
         assert RunDirectory.named(tmp_path, name).path == tmp_path / name
 
 
 @pytest.mark.parametrize("name", HOSTILE + DEVICES)
-def test_bad_names_are_refused_in_one_line_and_nothing_is_written(tmp_path, name):
+def test_invalid_names_are_refused_in_one_line_and_nothing_is_written(tmp_path, name):
     before = sorted(tmp_path.parent.rglob("*"))
     with pytest.raises(UserError) as refusal:
         RunDirectory.named(tmp_path, name)
@@ -75,14 +75,14 @@ def test_a_linked_run_directory_is_refused(tmp_path):
     assert list_runs(runs) == []
 
 
-def test_what_cannot_be_written_is_found_before_anything_starts(tmp_path):
+def test_a_directory_that_cannot_be_written_is_found_before_anything_starts(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/run: cannot be written to \(Not a directory") as refusal:
         RunDirectory.named(tmp_path / "file", "run").prepare()
     assert refusal.value.exit_code == 2
 
 
-def test_a_disk_without_room_is_found_before_anything_starts(tmp_path, monkeypatch):
+def test_a_full_disk_is_found_before_anything_starts(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, os.strerror(28))
 
@@ -100,7 +100,7 @@ def test_preparing_leaves_nothing_but_folders(tmp_path):
     assert [path.name for path in run.path.rglob("*")] == ["checkpoints"]
 
 
-def test_a_directory_in_which_no_run_began_goes_again(tmp_path):
+def test_a_new_directory_is_removed_if_no_run_started_in_it(tmp_path):
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(UserError, match="no such data"), run.prepared(keeps=False):
         run.path.joinpath("system.json").write_text("{}")
@@ -178,18 +178,18 @@ def test_a_status_that_cannot_be_written_is_only_a_warning(tmp_path, caplog):
     assert "status not written" in caplog.text
 
 
-def test_a_directory_that_is_gone_is_told_by_its_lock_and_not_by_its_status(tmp_path, caplog):
+def test_a_deleted_directory_is_reported_by_the_lock_and_not_by_the_status(tmp_path, caplog):
     run = RunDirectory(tmp_path / "run")
     with run.locked() as lock:
         shutil.rmtree(run.path)
         run.write_status("running", 1)
-        with pytest.raises(RunFailed, match=r"its lock\.json is gone, moved or deleted"):
+        with pytest.raises(RunFailed, match=r"its lock\.json was moved or deleted"):
             lock.check()
     assert not caplog.text and not run.path.exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what an open file is called by now")
-def test_a_directory_that_was_moved_is_told_with_its_new_place(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the current name of an open file")
+def test_a_moved_directory_is_reported_with_its_new_path(tmp_path):
     run = RunDirectory(tmp_path / "run")
     with run.locked() as lock:
         run.path.rename(tmp_path / "elsewhere")
@@ -197,7 +197,7 @@ def test_a_directory_that_was_moved_is_told_with_its_new_place(tmp_path):
             lock.check()
 
 
-def test_runs_of_one_second_have_names_of_their_own(tmp_path):
+def test_runs_started_in_the_same_second_have_different_names(tmp_path):
     names = [RunDirectory.fresh(tmp_path / "runs", "snake-20260101-000000").name for _ in range(3)]
     assert names == [f"snake-20260101-000000{end}" for end in ("", "-2", "-3")]
 
@@ -224,7 +224,7 @@ def test_a_second_run_is_refused_with_the_first_ones_pid_and_host(tmp_path, monk
         pass
 
 
-def test_a_lock_is_free_again_after_an_error(tmp_path):
+def test_a_lock_is_released_after_an_error(tmp_path):
     run = RunDirectory(tmp_path / "a")
     with pytest.raises(KeyError), run.locked():
         raise KeyError
@@ -243,7 +243,7 @@ with run_lock.hold(pathlib.Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("with_kernel", [True, False])
-def test_a_killed_holder_frees_the_lock_with_and_without_the_kernels_help(tmp_path, monkeypatch, with_kernel):
+def test_a_killed_holder_releases_the_lock_with_and_without_kernel_locks(tmp_path, monkeypatch, with_kernel):
     monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
     lock = tmp_path / "lock.json"
     child = subprocess.Popen([sys.executable, "-c", HOLD_FOR_EVER, str(lock)], stdout=subprocess.PIPE, text=True)
@@ -265,7 +265,7 @@ def test_a_killed_holder_frees_the_lock_with_and_without_the_kernels_help(tmp_pa
         child.stdout.close()
 
 
-def test_without_the_kernels_help_a_holder_elsewhere_counts_as_alive(tmp_path, monkeypatch):
+def test_without_kernel_locks_a_holder_on_another_host_counts_as_alive(tmp_path, monkeypatch):
     monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
     monkeypatch.setattr(run_lock, "fcntl", None)
     lock = tmp_path / "lock.json"
@@ -279,7 +279,7 @@ def test_without_the_kernels_help_a_holder_elsewhere_counts_as_alive(tmp_path, m
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux counts from the machine's own start")
-def test_without_the_kernels_help_a_holder_lives_on_though_the_clock_was_set_back(tmp_path, monkeypatch):
+def test_without_kernel_locks_a_holder_counts_as_alive_after_the_clock_was_set_back(tmp_path, monkeypatch):
     monkeypatch.setattr(run_lock, "_PATIENCE", 0.1)
     monkeypatch.setattr(run_lock, "fcntl", None)
     lock = tmp_path / "lock.json"
@@ -335,7 +335,7 @@ ODD_STATUSES = {
 
 
 @pytest.mark.parametrize("odd", ODD_STATUSES)
-def test_an_odd_status_is_shown_as_unreadable_and_hides_no_other_run(tmp_path, odd):
+def test_an_invalid_status_is_shown_as_unreadable_and_hides_no_other_run(tmp_path, odd):
     begun(tmp_path / "good").write_status("finished", 7, 1.0)
     begun(tmp_path / "odd")
     (tmp_path / "odd" / "status.json").write_bytes(ODD_STATUSES[odd])
@@ -354,7 +354,7 @@ def test_runs_are_listed_without_waiting_for_a_pipe(tmp_path):
 
 
 @pytest.mark.parametrize("holder", [b"[" * 9999, b'{"pid": 1e300, "host": "h", "since": NaN}', b"9" * 400])
-def test_an_odd_lock_names_nobody(tmp_path, holder):
+def test_an_invalid_lock_file_names_no_holder(tmp_path, holder):
     (tmp_path / "lock.json").write_bytes(holder)
     assert run_lock._holder(tmp_path / "lock.json") is None
     (tmp_path / "lock.json").write_text(json.dumps({"pid": 10**400, "host": "h", "since": 1e300}))
@@ -362,7 +362,7 @@ def test_an_odd_lock_names_nobody(tmp_path, holder):
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "best", "tensorboard", "export", "metrics.jsonl", "status.json"])
-def test_a_run_is_not_led_out_of_its_directory(tmp_path, name):
+def test_a_run_does_not_write_through_links_out_of_its_directory(tmp_path, name):
     run = begun(tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()
     path = tmp_path / "run" / name
@@ -370,11 +370,11 @@ def test_a_run_is_not_led_out_of_its_directory(tmp_path, name):
         path.rmdir()
     path.unlink(missing_ok=True)
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=f"{name}: is a link; a run keeps to its own directory"):
+    with pytest.raises(UserError, match=f"{name}: is a link; a run writes to its own directory only"):
         run.prepare()
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(UserError, match=f"{name}: is no (folder|regular file)"):
+    with pytest.raises(UserError, match=f"{name}: is not a (folder|regular file)"):
         run.prepare()
 
 

@@ -1,4 +1,4 @@
-"""Files of torch.save are read as data: what they hold comes out, what they want to run does not."""
+"""Files of torch.save are read as data: values are returned, and code is never run."""
 
 import collections
 import zipfile
@@ -10,7 +10,7 @@ from torch import nn
 from lockstep.storage.torch_file import Foreign, read_torch_file
 
 
-def test_what_was_saved_comes_out(tmp_path):
+def test_saved_values_are_read_back(tmp_path):
     layer = nn.Linear(3, 2)
     whole = torch.arange(12.0).view(3, 4)
     saved = {
@@ -54,7 +54,7 @@ class Booby:
         return open, (self.path, "w")
 
 
-def test_code_in_a_file_is_noted_and_never_run(tmp_path):
+def test_code_in_a_file_is_recorded_and_never_run(tmp_path):
     trap = tmp_path / "sprung"
     torch.save({"model": Booby(str(trap))}, tmp_path / "saved.pt")
     found = read_torch_file(tmp_path / "saved.pt")["model"]
@@ -99,13 +99,13 @@ def test_the_handwritten_tensor_is_read(tmp_path):
     ("program", "reason"),
     [
         (storage(b"0", 3), "smaller than its tensors"),
-        (storage(b"1", 2), "damaged or of another kind"),
+        (storage(b"1", 2), "damaged or of another format"),
         (b"\x80\x02(i__main__\nPair\n.", "INST"),
         (b"\x80\x02N", "exhausted"),
-        (b"\x80\x02}K\x01s.", "damaged or of another kind"),
+        (b"\x80\x02}K\x01s.", "damaged or of another format"),
     ],
 )
-def test_a_broken_file_is_refused_in_words(tmp_path, program, reason):
+def test_a_broken_file_is_refused_with_a_reason(tmp_path, program, reason):
     path = archive(tmp_path / "a.pt", program, **{"0": torch.tensor([1.0, 2.0]).numpy().tobytes()})
     with pytest.raises(ValueError, match=reason):
         read_torch_file(path)
@@ -116,5 +116,5 @@ def test_other_files_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "empty.pt", "w") as file:
         file.writestr("readme", "nothing")
     for name in ("text.pt", "empty.pt"):
-        with pytest.raises(ValueError, match=r"not a file of torch\.save"):
+        with pytest.raises(ValueError, match=r"not a torch\.save file"):
             read_torch_file(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Weights alone: best/ and final/, files from elsewhere, and the hash that tells two models apart."""
+"""Weights alone: best/ and final/, files of other programs, and the weights hash."""
 
 import hashlib
 import json
@@ -71,8 +71,8 @@ def test_a_failed_write_leaves_the_old_weights(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["best"]
 
 
-def test_a_run_gives_final_before_best_before_its_newest_checkpoint(tmp_path):
-    with pytest.raises(NoValidCheckpoint, match="holds no weights yet"):
+def test_loading_a_run_prefers_final_over_best_over_the_newest_checkpoint(tmp_path):
+    with pytest.raises(NoValidCheckpoint, match="has no weights yet"):
         load_weights(tmp_path)
     snapshot = Snapshot({"weight": torch.tensor([1.0])}, {}, {}, {0: {}})
     save(tmp_path, snapshot, world=World(), step=1, workload="snake", extra={})
@@ -85,7 +85,7 @@ def test_a_run_gives_final_before_best_before_its_newest_checkpoint(tmp_path):
     assert manifest is not None
     assert (manifest.kind, manifest.workload, manifest.step, manifest.extra) == ("weights", "snake", 7, {"score": 2.5})
     assert value_at(tmp_path / "checkpoints" / "step-000000000001") == 1.0
-    with pytest.raises(UserError, match="kind is 'weights' there and 'checkpoint' in this run"):
+    with pytest.raises(UserError, match="kind is 'weights' in the checkpoint and 'checkpoint' in this run"):
         load(tmp_path / "final", [])
 
 
@@ -108,7 +108,7 @@ def test_a_path_that_holds_no_weights_is_refused_in_one_line(tmp_path):
     (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 64)
     for name, reason in [
         ("nowhere", "no such run"),
-        ("notes.txt", "only .safetensors files are read"),
+        ("notes.txt", "not a .safetensors file"),
         ("broken.safetensors", "not a safetensors file"),
     ]:
         with pytest.raises(UserError, match=reason) as refusal:
@@ -116,7 +116,7 @@ def test_a_path_that_holds_no_weights_is_refused_in_one_line(tmp_path):
         assert "\n" not in str(refusal.value)
     twice = tmp_path / "twice.safetensors"
     twice.write_bytes(encode({"a": torch.ones(1), "module.a": torch.ones(1)}))
-    with pytest.raises(UserError, match=r"'module.a' is there twice"):
+    with pytest.raises(UserError, match=r"'module.a' exists twice"):
         load_weights(twice)
 
 

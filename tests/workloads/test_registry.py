@@ -3,7 +3,6 @@ import sys
 
 import pytest
 
-from lockstep.config.run_config import RunConfig
 from lockstep.errors import UserError
 from lockstep.workloads import registry
 
@@ -15,20 +14,21 @@ def test_workloads_are_the_folders_that_hold_a_workload():
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_every_workload_has_presets_debug_and_base_of_its_own_class(name):
+def test_every_workload_has_presets_debug_and_base_with_settings_of_its_own(name):
     workload = registry.load(name)
     assert workload.name == name
     assert workload.summary
     assert callable(workload.build)
-    assert issubclass(workload.config_class, RunConfig)
     assert {"debug", "base"} <= set(workload.presets)
     for preset in workload.presets:
-        assert type(workload.preset(preset)) is workload.config_class
+        config = workload.preset(preset)
+        assert isinstance(config.workload, workload.settings)
+        assert config.run.algorithm in workload.algorithms and workload.presets[preset].summary.endswith(".")
 
 
 def test_base_is_the_preset_when_none_is_named():
     snake = registry.load("snake")
-    assert snake.preset() == snake.presets["base"]()
+    assert snake.preset() == snake.preset("base")
 
 
 @pytest.mark.parametrize("name", ["snak", "Snake", "../snake", "os", "snake.workload", "registry", "", "a\nb"])
@@ -52,16 +52,15 @@ def test_presets_are_named_with_dashes_or_underscores():
 
 def test_reading_and_refusing_input_needs_no_torch():
     code = """
-from lockstep.config.fields import describe_fields
-from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.config.sources import resolve, to_yaml
 from lockstep.errors import UserError
 from lockstep.workloads import registry
 for name in registry.names():
     workload = registry.load(name)
     for preset in workload.presets:
         config = workload.preset(preset)
-        assert from_yaml(to_yaml(config), workload.config_class) == config
-    describe_fields(workload.config_class)
+        assert workload.read_config(to_yaml(config)) == config
+        config.layout.schema.described()
     try:
         resolve(config, overrides=["--no-such-thing", "3"])
         raise SystemExit("accepted")

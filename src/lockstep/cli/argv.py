@@ -1,9 +1,10 @@
-"""The words of a command line: which belong to the verb itself and which set fields of the run."""
+"""Command-line arguments: which belong to the verb itself and which set fields of the run's configuration."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from lockstep.config.fields import Setting, describe_fields, find
+from lockstep.config.fields import Setting
+from lockstep.config.schema import Schema
 from lockstep.config.sources import resolve
 from lockstep.config.values import is_switch_word
 from lockstep.errors import UserError
@@ -13,63 +14,68 @@ _HELP = {"--help", "-h"}
 
 
 class HelpWanted(Exception):
-    """The user asked for help; its text is what to print."""
+    """The user asked for help; the message is the text to print."""
 
 
-def take_subject(words: Sequence[str], what: str, help_for: Callable[[list[str]], str]) -> tuple[str, list[str]]:
-    """The word that a verb is about (a workload, a run), which comes first; or help, wherever it was asked for."""
-    offer_help(words, help_for)
-    if not words or words[0].startswith("-") or "=" in words[0]:
+def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[str]], str]) -> tuple[str, list[str]]:
+    """Split off the first argument, which names a workload or a run; raise HelpWanted if help is asked for anywhere."""
+    offer_help(arguments, help_for)
+    if not arguments or arguments[0].startswith("-") or "=" in arguments[0]:
         where = "list" if what == "workload" else "runs"
-        raise UserError(f"a {what} is needed first; `lockstep {where}` shows what there is, --help how to go on")
-    return words[0], list(words[1:])
+        raise UserError(f"the first argument must be a {what}; `lockstep {where}` lists them, --help explains the rest")
+    return arguments[0], list(arguments[1:])
 
 
-def offer_help(words: Sequence[str], help_for: Callable[[list[str]], str]) -> None:
-    """Raise the help text if it was asked for."""
-    if _HELP & set(words):
-        raise HelpWanted(help_for([word for word in words if word not in _HELP]))
+def offer_help(arguments: Sequence[str], help_for: Callable[[list[str]], str]) -> None:
+    """Raise HelpWanted if any argument is --help or -h."""
+    if _HELP & set(arguments):
+        raise HelpWanted(help_for([argument for argument in arguments if argument not in _HELP]))
 
 
-def take(words: Sequence[str], options: Options) -> tuple[Options, list[str]]:
-    """Read the flags that `options` (a dataclass of defaults) declares; returns it filled in, and the other words."""
+def take(arguments: Sequence[str], options: Options) -> tuple[Options, list[str]]:
+    """Read the flags that `options` (a dataclass of defaults) declares; returns it filled in, and the rest."""
+    schema = Schema.of(type(options))
     own: list[str] = []
     others: list[str] = []
-    waiting = list(reversed(words))
+    waiting = list(reversed(arguments))
     while waiting:
-        word = waiting.pop()
-        name, equals, _ = word.removeprefix("--").partition("=")
-        setting = find(type(options), name) if word.startswith("--") or equals else None
-        if word.startswith("--no") and not equals and _is_switch(find(type(options), name[3:])):
-            own.append(word)
+        argument = waiting.pop()
+        name, equals, _ = argument.removeprefix("--").partition("=")
+        # Without dashes only `name=value` sets a field; a bare word is a value or a mistake for the caller to report.
+        setting = schema.find(name) if argument.startswith("--") or equals else None
+        # --no-json turns the switch `json` off. It never takes a value, so the next argument stays where it is.
+        if argument.startswith("--no") and not equals and _is_switch(schema.find(name[3:])):
+            own.append(argument)
             continue
         if setting is None:
-            others.append(word)
+            # Flags of the workload, which the verb's options do not declare, are resolved later with its own schema.
+            others.append(argument)
             continue
-        own.append(word)
+        own.append(argument)
         if not equals and waiting and _is_value(waiting[-1], setting):
             own.append(waiting.pop())
     return resolve(options, overrides=own).config, others
 
 
-def take_all(words: Sequence[str], options: Options) -> Options:
-    """As `take`, where no other words are allowed."""
-    return resolve(options, overrides=list(words)).config
+def take_all(arguments: Sequence[str], options: Options) -> Options:
+    """Like `take`, but any other argument is an error."""
+    return resolve(options, overrides=list(arguments)).config
 
 
-def _is_value(word: str, setting: Setting) -> bool:
-    return not word.startswith("--") and (setting.kind is not bool or is_switch_word(word))
+def _is_value(argument: str, setting: Setting) -> bool:
+    # A switch takes a value only if it reads as one (`--json false`); otherwise the next argument is not its own.
+    return not argument.startswith("--") and (setting.kind is not bool or is_switch_word(argument))
 
 
 def _is_switch(setting: Setting | None) -> bool:
     return setting is not None and setting.kind is bool
 
 
-def help_text(usage: str, *classes: type) -> str:
-    """Usage and every field of some option classes, two lines each."""
+def help_text(usage: str, options: type, more: Schema | None = None) -> str:
+    """The usage line, then two lines for each setting of a verb's options and of `more`, a configuration's schema."""
     lines = [f"usage: {usage}"]
-    for options in classes:
-        for group in describe_fields(options):
+    for schema in filter(None, (Schema.of(options), more)):
+        for group in schema.described():
             lines += ["", group.title]
             for item in group.fields:
                 names = ", ".join("--" + name.replace("_", "-") for name in (item.name, *item.aliases))

@@ -1,11 +1,11 @@
-"""`lockstep bench`: how fast each number of ranks is, where its time goes, and how other programs do beside it."""
+"""`lockstep bench`: the speed of each number of ranks, where the time goes, and how other programs compare."""
 
 import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +17,13 @@ from lockstep.cli.bench_prediction import Machine, Rehearsal
 from lockstep.cli.bench_report import Bench, Like, Peer, Row, told
 from lockstep.cli.prediction import Prediction
 from lockstep.compute.machine import this_machine
+from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, OffOrCount, Pattern, Range, nearest
-from lockstep.config.run_config import RunConfig
-from lockstep.config.sources import resolve, to_yaml
+from lockstep.config.sources import choices, to_yaml
 from lockstep.errors import UserError
 from lockstep.workloads import registry
-from lockstep.workloads.registry import Workload
+from lockstep.workloads.capabilities import HasPeers
+from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from lockstep.distributed.pool import RankPool
@@ -31,12 +32,13 @@ USAGE = (
     "lockstep bench [WORKLOAD] [--ranks 1,2] [--against NAME] [--preset NAME] [--updates N] [--seconds S] [--json]\n"
     "       [--predict N [--bandwidth GB/s] [--latency MICROSECONDS]] [--FIELD VALUE]...\n\n"
     "Without a WORKLOAD all of them are measured. On a CPU each rank has one thread unless --threads says otherwise.\n"
-    "All that is compared takes turns, round after round, so that what else the machine does falls on all alike.\n"
-    "--predict N says how fast up to N ranks would be, each on a device like this one: one rank does what a rank of N\n"
-    "would do, and what it would exchange is counted and goes over the link that is measured here or given."
+    "Everything that is compared takes turns, round after round, so that other load on the machine affects all alike.\n"
+    "--predict N estimates the speed of up to N ranks, each on a device like this one: one rank computes the share of\n"
+    "a rank of N, its exchanges are counted, and their time follows from the link, as measured here or as given."
 )
+# Seconds. One measurement may hold many updates of a large preset; a hang is still found within the hour.
 _TIMEOUT = 3600.0
-# A GPU records its kernels during the first updates; a CPU only gets its memory.
+# Updates that are not counted. A GPU captures its kernels during the first ones; a CPU only allocates memory.
 _WARM_UPS = {"cuda": 3}
 
 
@@ -45,19 +47,19 @@ class BenchOptions:
     """What is measured."""
 
     ranks: Annotated[str, Pattern(r"\d{1,3}(,\d{1,3})*", "numbers of ranks, such as 1,2,4")] = "1,2"
-    """Numbers of ranks; one rank, which the others are compared with, is always among them."""
+    """Numbers of ranks to measure; one rank is always included, as the baseline."""
     against: str = ""
-    """Another program to train the same with on as many cores, such as sb3; none = no comparison."""
+    """Another program to train the same problem on as many cores, such as sb3; none = no comparison."""
     preset: str = ""
-    """Named configuration to train; none = that named like --against, small or debug, the first that there is."""
+    """Named configuration to train; none = the first that exists of: the one named like --against, small, debug."""
     rounds: Count = 3
-    """How often everything is measured; medians are reported."""
+    """Times that everything is measured; medians are reported."""
     updates: OffOrCount = 0
     """Updates of each measurement; 0 = as many as fit into --seconds, at least one."""
     seconds: Annotated[float, Range(above=0)] = 8.0
     """Seconds of each measurement."""
     predict: OffOrCount = 0
-    """Also predict worlds of up to so many ranks; 0 = none."""
+    """Also predict worlds of up to this many ranks; 0 = no prediction."""
     bandwidth: Annotated[float, Range(at_least=0)] = 0.0
     """For --predict: GB/s that each rank can send while all exchange gradients; 0 = as measured here."""
     latency: Annotated[float, Range(at_least=0)] = 0.0
@@ -72,7 +74,7 @@ class _Plan:
 
     workload: Workload
     preset: str
-    config: RunConfig
+    config: AnyConfig
     sizes: list[int]
     against: str
     predicted: list[int] = field(default_factory=list)
@@ -81,23 +83,25 @@ class _Plan:
     @property
     def threads(self) -> int:
         """Threads of each rank."""
-        return self.config.threads or 1
+        return self.config.run.threads or 1
 
     def text(self, ranks: int, device: str, **changes: Any) -> str:
-        """The configuration for some number of ranks, as it travels to them."""
+        """The configuration for a number of ranks, as the YAML text that is sent to them."""
         settings = {"threads": self.threads, "device": device, **changes}
-        return to_yaml(replace(self.config.for_world(ranks), **settings))
+        return to_yaml(self.config.for_world(ranks).replace(**settings))
 
     @property
     def likeness(self) -> dict[str, Any]:
-        """What makes our network that of the other program, where it is another one."""
-        wanted = getattr(self.workload.module, "LIKE_PEERS", {}).get(self.against, {})
-        return {name: value for name, value in wanted.items() if getattr(self.config, name) != value}
+        """The settings that would make our network the other program's, where they differ from ours."""
+        if not self.against:
+            return {}
+        theirs, ours = registry.able(self.workload, HasPeers).like_peers.get(self.against, {}), self.config.values()
+        return {name: value for name, value in theirs.items() if ours.get(name) != value}
 
 
 @dataclass
 class _Contender:
-    """Who is measured: some of our ranks, or another program."""
+    """One thing that is measured: some of our ranks, or another program."""
 
     name: str
     pool: "RankPool"
@@ -106,7 +110,7 @@ class _Contender:
     arguments: tuple[Any, ...]
     updates: int = 1
     turns: list[dict[str, Any]] = field(default_factory=list)
-    """What rank 0 said of each round, with the seconds of the slowest rank."""
+    """What rank 0 reported for each round, with the seconds of the slowest rank."""
 
     @property
     def speeds(self) -> list[float]:
@@ -114,12 +118,12 @@ class _Contender:
         return [turn["steps"] / turn["seconds"] for turn in self.turns]
 
     def train(self, updates: int) -> dict[str, Any]:
-        """Train for some updates; returns what rank 0 says, with the seconds of the slowest rank."""
+        """Train for some updates; returns rank 0's report, with the seconds of the slowest rank."""
         done = _on_ranks(self.pool, self.ranks, self.function, *self.arguments, updates)
         return {**done[0], "seconds": max(rank["seconds"] for rank in done)}
 
     def warm_up(self, times: int, options: BenchOptions) -> None:
-        """Train without counting, and choose the length of a measurement by how long that takes."""
+        """Train without measuring, and choose the length of a measurement by the time of the last update."""
         for _ in range(times):
             seconds = self.train(1)["seconds"]
         self.updates = options.updates or max(1, round(options.seconds / seconds))
@@ -130,11 +134,11 @@ class _Contender:
         _say(f"{self.name}: {self.speeds[-1]:,.0f} steps/s")
 
 
-def bench(words: list[str]) -> int:
+def bench(arguments: list[str]) -> int:
     """The verb `bench`."""
-    command.offer_help(words, _help)
-    named = words[:1] if words and not words[0].startswith("-") and "=" not in words[0] else []
-    options, fields = command.take(words[len(named) :], BenchOptions())
+    command.offer_help(arguments, _help)
+    named = arguments[:1] if arguments and not arguments[0].startswith("-") and "=" not in arguments[0] else []
+    options, fields = command.take(arguments[len(named) :], BenchOptions())
     plans = [_plan(registry.load(name), options, fields, strict=bool(named)) for name in named or registry.names()]
     found = []
     for plan in plans:
@@ -142,13 +146,16 @@ def bench(words: list[str]) -> int:
         if not options.json:
             bench_report.show(found[-1])
     if options.json:
-        print(json.dumps({"workloads": [bench_report.as_json(one) for one in found]}, indent=1))
+        print(json.dumps({"workloads": [bench_report.as_json(result) for result in found]}, indent=1))
     return 0
 
 
 def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: bool) -> _Plan:
-    """Read what the user wants of one workload; all that can be wrong with it is found here."""
-    peers, wanted = list(getattr(workload.module, "PEERS", ())), options.against
+    """Resolve what to measure of one workload; every user error is raised here, before anything starts.
+
+    strict: the user named this workload, so an unknown --against is an error; else it is only not compared.
+    """
+    peers, wanted = list(workload.peers if isinstance(workload, HasPeers) else ()), options.against
     if wanted and wanted not in peers and strict:
         near = nearest(wanted, peers)
         hint = f"the nearest is {near}; " if near else ""
@@ -157,30 +164,30 @@ def _plan(workload: Workload, options: BenchOptions, fields: list[str], strict: 
         )
     against = wanted if wanted in peers else ""
     preset = options.preset or next(name for name in (against, "small", "debug") if name in workload.presets)
-    resolved = resolve(workload.preset(preset), overrides=fields)
+    resolved = workload.resolve(preset, overrides=fields)
     config = workload.fit(resolved.config, resolved.explicit)[0]
     sizes = sorted({1, *(int(size) for size in options.ranks.split(","))})
     if sizes[0] < 1:
         raise UserError(f"--ranks {options.ranks}: at least 1 rank is needed")
-    config.for_world(sizes[-1])
+    config.for_world(sizes[-1])  # raises UserError if the largest world does not fit this configuration
     return _Plan(workload, preset, config, sizes, against, _predicted(options, sizes))
 
 
 def _predicted(options: BenchOptions, sizes: list[int]) -> list[int]:
-    """The worlds to predict, or what is wrong with asking for them."""
+    """The world sizes to predict; UserError if the options do not allow a prediction."""
     wanted = options.predict
     if not wanted:
         given = next((name for name in ("bandwidth", "latency") if getattr(options, name)), None)
         if given:
-            raise UserError(f"--{given} {getattr(options, given):g}: only a prediction uses it; add --predict N")
+            raise UserError(f"--{given} {getattr(options, given):g}: only used by a prediction; add --predict N")
         return []
     if wanted <= sizes[-1]:
         raise UserError(
-            f"--predict {wanted}: {sizes[-1]} ranks are measured; predict more than those, or leave --predict out"
+            f"--predict {wanted}: {sizes[-1]} ranks are measured; predict more than that, or leave --predict out"
         )
     if sizes[-1] == 1 and not (options.bandwidth and options.latency):
         raise UserError(
-            f"--predict {wanted}: one rank alone measures no exchange; measure two (--ranks 1,2), or give --bandwidth "
+            f"--predict {wanted}: one rank cannot measure an exchange; measure two (--ranks 1,2), or give --bandwidth "
             "and --latency"
         )
     return prediction.sizes_up_to(wanted, sizes[-1])
@@ -190,14 +197,15 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
     from lockstep.distributed.pool import RankPool
     from lockstep.distributed.world import choose_device, describe_device
 
-    device = choose_device(plan.config.device, 0)
+    device = choose_device(plan.config.run.device, 0)
     kind, name = device.type, plan.workload.name
-    # Another program gets as many threads as our ranks have together; to a GPU they do not matter.
+    # The other program gets as many threads as our ranks have together; on a GPU threads do not matter.
     counts = sorted({plan.threads * (size if kind == "cpu" else 1) for size in plan.sizes if plan.against})
     _say(f"{name}, preset {plan.preset}: {options.rounds} round(s) ...")
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(RankPool(plan.sizes[-1], kind, plan.threads))
-        # Processes of its own: what we set in ours is not what its users have.
+        # The other program runs in its own processes: it must not inherit what we set globally in ours (threads,
+        # deterministic kernels), which its users would not have.
         pools = {count: stack.enter_context(RankPool(1, kind, count)) for count in counts}
         ours = {
             size: _Contender(f"{size} rank(s)", pool, size, "time_updates", (name, plan.text(size, kind)))
@@ -234,7 +242,7 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
 def _compete(
     plan: _Plan, theirs: list[_Contender], ours: list[_Contender], options: BenchOptions, warm_ups: int
 ) -> None:
-    """Let all take turns, forth and back, so that none is always the one after another."""
+    """Let all take turns, in alternating order, so that no contender always follows the same one."""
     from lockstep.distributed.pool import RankError
 
     try:
@@ -255,11 +263,11 @@ def _compete(
 
 
 def _look_inside(plan: _Plan, pool: "RankPool", kind: str, ours: list[_Contender]) -> list[Row]:
-    """Where the time of each number of ranks goes, in a pass of its own, since looking costs time."""
+    """Profile each number of ranks, in a separate pass because profiling costs time."""
     _say("where the time goes ...")
     most = ours[-1].ranks
-    # Compiled and recorded kernels hide what they calculate.
-    counted = _on_ranks(pool, most, "count_operations", plan.workload.name, plan.text(most, kind, compile="none"))
+    # The FLOP counter sees only eager operations, so this pass does not compile.
+    counted = _on_ranks(pool, most, "count_operations", plan.workload.target, plan.text(most, kind, compile="none"))
     operations = sum(rank["operations"] for rank in counted) / counted[0]["steps"]
     rows = []
     for contender in ours:
@@ -275,11 +283,11 @@ def _look_inside(plan: _Plan, pool: "RankPool", kind: str, ours: list[_Contender
 
 
 def _rehearsals(plan: _Plan, stack: contextlib.ExitStack, kind: str) -> dict[int, _Contender]:
-    """One rank for each world that is predicted or checked, to do what a rank of that world does."""
+    """A contender for each world that is predicted or checked: one rank that computes rank 0's share of it."""
     from lockstep.distributed.pool import RankPool
 
     able, _ = bench_prediction.possible(plan.config, plan.predicted)
-    # A process of its own: there DDP finds a group with nobody else in it.
+    # In its own process, DDP finds a process group of one and so exchanges nothing.
     pool = stack.enter_context(RankPool(1, kind, plan.threads))
     return {
         size: _Contender(
@@ -287,7 +295,7 @@ def _rehearsals(plan: _Plan, stack: contextlib.ExitStack, kind: str) -> dict[int
             pool,
             1,
             "time_rehearsal",
-            (plan.workload.name, plan.text(size, kind), size),
+            (plan.workload.target, plan.text(size, kind), size),
         )
         for size in [*plan.sizes[1:], *able]
     }
@@ -301,7 +309,7 @@ def _look_ahead(
     ours: dict[int, _Contender],
     rehearsed: dict[int, _Contender],
 ) -> Prediction:
-    """What all this says about larger worlds."""
+    """Predict larger worlds from what was measured."""
     import torch
 
     own = torch.cuda.device_count() if kind == "cuda" else this_machine().logical_cores / plan.threads
@@ -314,13 +322,13 @@ def _look_ahead(
 
 
 def _watch_others() -> Callable[[], float]:
-    """Begin to watch what other programs do to the processor; the result tells how many cores they used since."""
+    """Start counting other programs' CPU time; calling the result gives the mean number of cores they used since."""
     start, before = time.perf_counter(), _seconds_of_others()
     return lambda: max(0.0, (_seconds_of_others() - before) / (time.perf_counter() - start))
 
 
 def _seconds_of_others() -> float:
-    """Processor time of this machine that is neither ours nor our ranks'."""
+    """CPU seconds of this machine that were used neither by this process nor by its ranks."""
     machine, me = psutil.cpu_times(), psutil.Process()
     ours = [process.cpu_times() for process in (me, *me.children())]
     return machine.user + machine.nice + machine.system - sum(times.user + times.system for times in ours)
@@ -331,12 +339,11 @@ def _on_ranks(pool: "RankPool", ranks: int, function: str, *arguments: Any) -> l
 
 
 def _say(line: str) -> None:
-    """Show progress where it does not mix with results."""
+    """Print progress to stderr, so that stdout holds only results."""
     print(line, file=sys.stderr, flush=True)
 
 
-def _help(words: list[str]) -> str:
-    classes: tuple[type, ...] = (BenchOptions,)
-    if words and words[0] in registry.names():
-        classes = (BenchOptions, registry.load(words[0]).config_class)
-    return command.help_text(USAGE, *classes)
+def _help(arguments: list[str]) -> str:
+    named = bool(arguments) and registry.is_name(arguments[0])
+    more = registry.load(arguments[0]).layout(**choices(arguments[1:])).schema if named else None
+    return command.help_text(USAGE, BenchOptions, more)

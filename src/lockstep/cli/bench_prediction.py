@@ -1,4 +1,4 @@
-"""What a benchmark does for a prediction: which worlds it rehearses, how it measures the link, what follows."""
+"""The part of a benchmark that predicts: which worlds to rehearse, how the link is measured, and the forecast."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lockstep.cli.prediction import Exchanges, Link, Prediction, Share, check, forecast
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AnyConfig
 from lockstep.errors import UserError
 
 if TYPE_CHECKING:
     from lockstep.distributed.pool import RankPool
 
-# A link is measured with sums as large as the run's largest; smaller ones would tell its latency, not its bandwidth.
+# Bytes. The link is measured with an all-reduce as large as the run's largest, within these bounds: a smaller one
+# would measure latency instead of bandwidth.
 _LEAST, _MOST = 2**22, 2**28
 
 
@@ -31,7 +32,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """One rank's share of a world, as it was measured."""
+    """One rank's share of a world, measured."""
 
     ranks: int
     updates: int
@@ -60,8 +61,8 @@ class Rehearsal:
         return Exchanges.per_step((turn["exchanges"] for turn in self.turns), self.updates * len(self.turns))
 
 
-def possible(config: RunConfig, sizes: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-    """The worlds that the run can have, and for the others what it would take."""
+def possible(config: AnyConfig, sizes: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+    """The world sizes that this configuration allows, and the error message for each of the others."""
     able, impossible = [], {}
     for size in sizes:
         try:
@@ -73,7 +74,7 @@ def possible(config: RunConfig, sizes: Sequence[int]) -> tuple[list[int], dict[i
 
 
 def predict(
-    config: RunConfig,
+    config: AnyConfig,
     sizes: Sequence[int],
     speeds: Mapping[int, float],
     rehearsals: Sequence[Rehearsal],
@@ -81,10 +82,10 @@ def predict(
     there: Link,
     machine: Machine,
 ) -> Prediction:
-    """What follows for worlds of `sizes` ranks.
+    """Predict worlds of `sizes` ranks.
 
-    speeds: steps a second that were measured, by number of ranks. here: the link between the ranks that were measured;
-    there: that between those of the larger worlds.
+    speeds: measured steps a second, by number of ranks. here: the link between the measured ranks; there: the link
+    between the ranks of the larger worlds.
     """
     one = 1 / speeds[1]
     shares = {rehearsal.ranks: rehearsal.share() for rehearsal in rehearsals}
@@ -107,7 +108,7 @@ def predict(
 
 
 def measure_link(pool: "RankPool", sizes: Sequence[int], rehearsals: Sequence[Rehearsal], machine: Machine) -> Link:
-    """The link between as many of our ranks as have a device of their own, two at least."""
+    """Measure the link between as many ranks as have their own device, but at least two."""
     ranks = max((size for size in sizes if machine.crowding(size) == 1 and size > 1), default=2)
     size = min(_MOST, max(_LEAST, *(rehearsal.largest for rehearsal in rehearsals)))
     found = pool.run("lockstep.distributed.bandwidth:exchange_seconds", size, ranks=ranks, timeout=600.0)[0]
@@ -118,7 +119,7 @@ def measure_link(pool: "RankPool", sizes: Sequence[int], rehearsals: Sequence[Re
 
 
 def given_link(here: Link | None, bandwidth: float, latency: float, machine: Machine) -> Link:
-    """The link that the user describes, in GB/s and microseconds; what is not given (0) is as measured here."""
+    """The link that the user described, in GB/s and microseconds; what is not given (0) is taken from `here`."""
     if here is None:
         return Link(1e9 * bandwidth, 1e-6 * latency, 1e-6 * latency, machine.kind == "cuda", "given")
     link = here

@@ -1,4 +1,4 @@
-"""What a benchmark found: as tables, as JSON, and in words that say why more ranks did or did not help."""
+"""A benchmark's results as tables, as JSON, and as sentences that explain why more ranks did or did not help."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -13,9 +13,9 @@ from lockstep.cli.prediction import Prediction
 PARTS = ("environment", "acting", "learning", "sync", "idle", "other")
 _WAITING = ("sync", "idle")
 _CALCULATING = ("acting", "learning")
-# Below this share of a rank's time a loss is not worth a word.
+# A loss below this share of a rank's time is not reported.
 _NEGLIGIBLE = 0.03
-# So many cores that other programs use are worth a warning.
+# Warn when other programs used more than this many cores.
 _DISTURBING = 0.1
 
 
@@ -27,13 +27,13 @@ class Row:
     speeds: list[float]
     """Steps a second over all ranks, round by round."""
     parts: dict[str, float]
-    """Seconds of a rank for one step of the world, by part, measured in a pass of its own."""
+    """Seconds of a rank for one step of the world, by part, measured in a separate pass."""
     operations: float
     """Floating-point operations of the networks for one step."""
     matmul: float
     """Floating-point operations a second of a large matrix product, all ranks together."""
     gradient_updates: float = 0.0
-    """Gradient updates for one step, where they are counted apart from rounds."""
+    """Gradient updates for one step, for learners that count them separately from updates."""
 
     @property
     def speed(self) -> float:
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def work(self) -> float:
-        """Seconds of all ranks together for one step, without those in which they wait for each other."""
+        """Seconds of all ranks together for one step, without the time they wait for each other."""
         return self.ranks * sum(seconds for part, seconds in self.parts.items() if part not in _WAITING)
 
     @property
@@ -77,11 +77,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class Like:
-    """Some of our ranks with the network of the other program."""
+    """Some of our ranks, training the other program's network."""
 
     ranks: int
     fields: dict[str, Any]
-    """What is set for that."""
+    """The settings that make it the other program's network."""
     speeds: list[float]
     """Steps a second over all ranks, round by round."""
 
@@ -106,10 +106,10 @@ class Bench:
     peers: list[Peer]
     likes: list[Like] = field(default_factory=list)
     prediction: Prediction | None = None
-    """What larger worlds would do."""
+    """The forecast for larger worlds, if it was asked for."""
 
     def rival(self, row: Row | Like) -> Peer | None:
-        """What to compare with: the other program at its fastest with no more threads than these ranks have."""
+        """The peer to compare with: the other program at its fastest with no more threads than these ranks have."""
         fitting = [peer for peer in self.peers if peer.threads <= row.ranks * self.threads]
         return max(fitting, key=lambda peer: peer.speed, default=None)
 
@@ -131,7 +131,7 @@ def show(bench: Bench) -> None:
 
 
 def as_json(bench: Bench) -> dict[str, Any]:
-    """Everything, by names that say their unit."""
+    """Everything, under names that state their unit."""
     one = bench.rows[0]
     found = {
         "workload": bench.workload,
@@ -197,7 +197,7 @@ def _against(row: Row | Like, rival: Peer | None) -> dict[str, Any]:
 
 
 def sentences(bench: Bench) -> list[str]:
-    """Why more ranks did or did not help, and how another program does beside them."""
+    """Why more ranks did or did not help, and how the other program compares."""
     about_ranks = [_about_ranks(row, bench.rows[0], bench) for row in bench.rows[1:]]
     contenders: list[Row | Like] = [*bench.rows, *bench.likes]
     pairs = [(row, bench.rival(row)) for row in contenders]
@@ -207,7 +207,7 @@ def sentences(bench: Bench) -> list[str]:
         said.append(f"Gradient updates a second: {', '.join(each)}.")
     if bench.others > _DISTURBING:
         used = f"{bench.others:.1f} of this machine's {_counted(bench.cores, 'core')}"
-        said.append(f"Other programs used {used} meanwhile: measure again when they rest.")
+        said.append(f"Other programs used {used} meanwhile: measure again on an idle machine.")
     return said
 
 
@@ -223,7 +223,7 @@ def _about_rival(row: Row | Like, rival: Peer) -> str:
 
 
 def told(fields: dict[str, Any]) -> str:
-    """Fields in words."""
+    """Settings as text: `name value, name value`."""
     return ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
@@ -237,14 +237,14 @@ def _about_ranks(row: Row, one: Row, bench: Bench) -> str:
     result = f"{row.ranks} ranks are {ratio:.2f} times as fast as one (efficiency {ratio / row.ranks:.0%}). "
     if row.ranks * bench.threads > bench.cores and bench.device.startswith("CPU"):
         asked = f"{row.ranks} ranks of {_counted(bench.threads, 'thread')}"
-        return result + f"{asked} share {_counted(bench.cores, 'core')}: more cannot help here."
+        return result + f"{asked} share {_counted(bench.cores, 'core')}: more ranks cannot help here."
     total = row.ranks * sum(row.parts.values())
     losses = {"idle": row.share("idle"), "sync": row.share("sync"), "work": (row.work - one.work) / total}
     largest = max(losses, key=lambda name: losses[name])
     if losses[largest] < _NEGLIGIBLE:
-        return result + "Next to nothing is lost to idle time, exchanges or slower work."
+        return result + "Almost nothing is lost to idle time, exchanges or slower work."
     reason = {
-        "idle": "ranks wait for the slowest of them before an exchange can start",
+        "idle": "ranks wait for the slowest one before an exchange can start",
         "sync": "the exchange of gradients itself; a larger batch exchanges less often",
         "work": _about_work(row, one),
     }
@@ -253,12 +253,12 @@ def _about_ranks(row: Row, one: Row, bench: Bench) -> str:
 
 
 def _about_work(row: Row, one: Row) -> str:
-    """Whether the machine slows the ranks down, or what each of them has to do became less efficient."""
+    """Whether the ranks slow each other down on this machine, or each rank's smaller share is less efficient."""
     kept = row.matmul / row.ranks / one.matmul
     costs = f"a step costs {1e3 * one.work:.2f} ms of one rank and {1e3 * row.work:.2f} ms of {row.ranks}"
     if kept < 1 - _NEGLIGIBLE:
         return (
-            f"{costs}; a plain matrix product, too, keeps only {kept:.0%} of its speed when all ranks compute, so they "
+            f"{costs}; a plain matrix product also keeps only {kept:.0%} of its speed when all ranks compute, so they "
             "slow each other down on this machine's cores and memory"
         )
     return f"{costs}, though a matrix product keeps its speed: each rank's smaller share of a batch is less efficient"
@@ -298,7 +298,7 @@ def _split_table(bench: Bench) -> Table:
 
 
 def _parts(rows: list[Row]) -> list[str]:
-    """The usual parts, and those that only some algorithms have."""
+    """The parts that every algorithm has, with those of some algorithms in between."""
     special = sorted({part for row in rows for part in row.parts} - set(PARTS))
     return [*PARTS[:3], *special, *PARTS[3:]]
 

@@ -1,4 +1,4 @@
-"""`lockstep doctor`: this machine, a verdict a line, and what to do about what is wrong."""
+"""`lockstep doctor`: checks this machine; one line for each finding, with what to do about problems."""
 
 import json
 import os
@@ -16,24 +16,24 @@ _SIGNS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """What to look at."""
+    """What to check."""
 
     runs_dir: str = "runs"
-    """Folder that runs would be written to."""
+    """Folder that runs will be written to."""
     ranks: Annotated[int, Range(at_least=0, at_most=64)] = 2
     """Ranks of the trial all-reduce; 0 leaves it out."""
     json: bool = False
     """Print JSON."""
 
 
-def doctor(words: list[str]) -> int:
-    """The verb `doctor`: 0 where a run would work, 3 where it would not."""
+def doctor(arguments: list[str]) -> int:
+    """The verb `doctor`: returns 0 if a run would work, 3 if it would not."""
     usage = "lockstep doctor [--runs-dir DIR] [--ranks N] [--json]"
-    command.offer_help(words, lambda _: command.help_text(usage, DoctorOptions))
-    options = command.take_all(words, DoctorOptions())
+    command.offer_help(arguments, lambda _: command.help_text(usage, DoctorOptions))
+    options = command.take_all(arguments, DoctorOptions())
     findings: list[Finding] = []
-    for look in _looks(options):
-        for finding in look():
+    for check in _checks(options):
+        for finding in check():
             findings.append(finding)
             if not options.json:
                 print(line(finding), flush=True)
@@ -46,13 +46,13 @@ def doctor(words: list[str]) -> int:
 
 
 def line(finding: Finding) -> str:
-    """A finding as it is printed."""
+    """A finding as one printed line."""
     cure = f"; {finding.fix}" if finding.fix else ""
     return f"{_SIGNS[finding.verdict]} {finding.subject:14} {finding.what}{cure}"
 
 
-def _looks(options: DoctorOptions) -> list[Callable[[], list[Finding]]]:
-    # torch takes seconds to import: the first lines should not wait for the last.
+def _checks(options: DoctorOptions) -> list[Callable[[], list[Finding]]]:
+    # torch takes seconds to import, so each check imports what it needs: the first lines appear at once.
     from lockstep.diagnostics.folder import look_at_folder
     from lockstep.diagnostics.host import look_at_host
 
@@ -72,23 +72,23 @@ def _looks(options: DoctorOptions) -> list[Callable[[], list[Finding]]]:
 
         return look_at_host(torch.cuda.device_count())
 
-    looks = [lambda: look_at_folder(Path(options.runs_dir)), devices, host, network]
-    return [*looks, lambda: _all_reduce(options.ranks)] if options.ranks else looks
+    checks = [lambda: look_at_folder(Path(options.runs_dir)), devices, host, network]
+    return [*checks, lambda: _all_reduce(options.ranks)] if options.ranks else checks
 
 
 def _all_reduce(ranks: int) -> list[Finding]:
-    """Start ranks and let them add up a gradient."""
+    """Start ranks and time an all-reduce between them."""
     from lockstep.distributed.pool import RankPool
     from lockstep.errors import LockstepError
 
     subject, pool = "all-reduce", _pool(ranks)
-    size = 64 if pool[1] == "cuda" else 16
+    size = 64 if pool[1] == "cuda" else 16  # MB of gradient
     try:
         with RankPool(ranks, device=pool[1]) as live:
             found = live.run("lockstep.distributed.bandwidth:all_reduce_speed", size)[0]
     except LockstepError as error:
-        fix = "the lines above say what may be wrong; TORCH_DISTRIBUTED_DEBUG=DETAIL says more"
-        return [bad(subject, f"{ranks} ranks on {pool[0]} could not: {error}", fix)]
+        fix = "see the lines above for possible causes; TORCH_DISTRIBUTED_DEBUG=DETAIL says more"
+        return [bad(subject, f"{ranks} ranks on {pool[0]} failed: {error}", fix)]
     told = (
         f"{ranks} ranks on {pool[0]}: {found['bandwidth'] / 1e6:,.0f} MB/s of gradient, "
         f"{found['latency'] * 1e3:.2f} ms for the smallest"
@@ -96,12 +96,13 @@ def _all_reduce(ranks: int) -> list[Finding]:
     if found["wrong"]:
         return [bad(subject, f"{told}, and the sum was wrong", "do not train here: look at the memory and the driver")]
     if pool[1] == "cuda" and pool[0].endswith("gloo"):
+        # NCCL refuses two ranks on one GPU unless it is told otherwise, so these ranks fell back to gloo.
         return [warn(subject, told, "several ranks share a GPU, so tensors go through the host: use --gpus 1")]
     return [ok(subject, told)]
 
 
 def _pool(ranks: int) -> tuple[str, str]:
-    """The devices of the trial in words, and their type."""
+    """A description of the devices and backend of the trial all-reduce, and the device type."""
     import torch
 
     from lockstep.distributed.nccl import SHARES_SINCE, SHARING, loaded_version
@@ -118,7 +119,7 @@ def _pool(ranks: int) -> tuple[str, str]:
 def _summary(findings: list[Finding]) -> str:
     counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in _SIGNS}
     if counts["bad"]:
-        return f"{counts['bad']} thing(s) would stop a run; see BAD above"
+        return f"{counts['bad']} problem(s) would stop a run; see BAD above"
     if counts["warn"]:
         return f"a run would work; {counts['warn']} thing(s) could be better, see WARN above"
-    return "all is well; start with: lockstep train snake --preset small"
+    return "no problems found; start with: lockstep train snake --preset small"

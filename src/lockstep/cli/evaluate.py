@@ -1,25 +1,23 @@
-"""`lockstep eval`: whole episodes with a trained model, or with a policy to compare it with."""
+"""`lockstep eval`: plays whole episodes with a trained model or a baseline, and reports."""
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Range, Seed, nearest
-from lockstep.config.run_config import RunConfig
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
+from lockstep.workloads import registry
+from lockstep.workloads.capabilities import Compares, Comparison, Contestant, Contests, EvaluatesBaselines, Predicts
 
 if TYPE_CHECKING:
     from lockstep.cli.model import TrainedModel
     from lockstep.reporting.evaluation import Evaluation
-    from lockstep.run.learner import Learner
 
 USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
@@ -31,7 +29,7 @@ USAGE = (
     "its evaluation.json unless --output says otherwise."
 )
 LARGEST_BATCH = 4096
-"""Episodes played side by side; more are played one batch after another."""
+"""Episodes played in parallel; more are played in batches of this size, so that memory stays bounded."""
 _NUMBERS = ("mean", "deviation", "min", "max", "median")
 
 
@@ -40,45 +38,32 @@ class EvaluateOptions(ModelOptions):
     """What is played."""
 
     episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
-    """Whole episodes to play; a workload that predicts is measured on all that there is."""
+    """Whole episodes to play; a workload that predicts from data is measured on all of it."""
     seed: Seed = 2025
-    """Where the episodes' random numbers start from."""
+    """Seed of the episodes."""
     policy: str = TRAINED
-    """Who plays: trained (the network's most probable action) or a baseline of the workload, as scripted or random."""
+    """Who plays: trained (the network's most probable action) or a baseline of the workload, e.g. scripted, random."""
     team: str = ""
-    """Where teams meet: who plays, a run, a file or a baseline of the workload; none = the model that is evaluated."""
+    """For workloads with teams: a run, a file or a baseline that plays; none = the model that is evaluated."""
     against: str = ""
-    """Where teams meet: who they play against, a run, a file or a baseline; half of the games from each side."""
+    """For workloads with teams: the opponent, a run, a file or a baseline; each side is played in half of the games."""
     data: str = ""
-    """Where a workload predicts: other data to measure on than the run's own."""
+    """For workloads that predict from data: data to measure on instead of the run's own."""
     bad_files: Literal["refuse", "skip"] | None = None
-    """What to do with a file of that data which cannot be read: end, or leave it out and say so; none = as the run."""
+    """What to do with an unreadable file of --data: refuse (stop), or skip (with a warning); none = as in the run."""
     part: Literal["validation", "test", "train"] = "validation"
-    """Where a workload predicts: which part of the run's own data to measure on."""
+    """For workloads that predict from data: which part of the run's own data to measure on."""
     report: bool = True
-    """Also compare with others and draw charts beside the JSON file, where the workload does that."""
+    """Also compare with baselines and draw charts beside the JSON file, if the workload supports it."""
     output: str = ""
     """JSON file to write the results to."""
     json: bool = False
     """Print the results as JSON instead of a table."""
 
 
-class Report(Protocol):
-    """What a workload has to say of a model in its own way."""
-
-    def summary(self) -> dict[str, Any]:
-        """For evaluation.json."""
-
-    def table(self) -> str:
-        """For people."""
-
-    def write(self, folder: Path) -> list[Path]:
-        """Draw charts into a folder; returns their paths."""
-
-
-def evaluate(words: list[str]) -> int:
+def evaluate(arguments: list[str]) -> int:
     """The verb `eval`."""
-    text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
+    text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
     subject = models.find(text, options, fields, options.data, options.bad_files)
     _check_writable(options.output)
@@ -97,28 +82,27 @@ def evaluate(words: list[str]) -> int:
     return 0
 
 
-def measure(subject: Subject, options: EvaluateOptions) -> tuple[dict[str, Any], Report | None]:
-    """The content of evaluation.json, and the workload's own report where it has one."""
+def measure(subject: Subject, options: EvaluateOptions) -> tuple[dict[str, Any], Comparison | None]:
+    """The content of evaluation.json, and the workload's own report if it has one."""
     policy = options.policy
     about: dict[str, Any] = {"workload": subject.workload.name, "policy": policy}
     model = models.load(subject, options.device) if policy == TRAINED else None
     if model is not None:
         about |= {"model": str(subject.path), "step": model.step}
-    if subject.workload.predicts:
+    if isinstance(subject.workload, Predicts):
         return _predictions(about, subject, model, options)
     results = about | _play(subject, model, options).summary()
-    more = getattr(subject.workload.module, "more_results", None)
-    results |= more(subject.config, results) if more else {}
-    if model is None or not options.report or not hasattr(subject.workload.module, "report"):
+    results |= subject.workload.more_results(subject.config, results)
+    if model is None or not options.report or not isinstance(subject.workload, Compares):
         return results, None
     # A comparison plays at most one batch of episodes.
     episodes = min(options.episodes, LARGEST_BATCH)
-    report = subject.workload.offer("report")(subject.config, model.learner, model.world, episodes, options.seed)
+    report = subject.workload.report(subject.config, model.learner, model.world, episodes, options.seed)
     return results | {"comparison": report.summary()}, report
 
 
-def _told(results: dict[str, Any], report: Report | None) -> list[str]:
-    """The results for people, paragraph by paragraph; of predictions the report is all that there is."""
+def _told(results: dict[str, Any], report: Comparison | None) -> list[str]:
+    """The results as text, paragraph by paragraph; predictions have no episodes, so the report stands alone."""
     if report and "episodes" not in results:
         return [_heading(results) + report.table()]
     return [table(results), *([report.table()] if report else [])]
@@ -126,25 +110,26 @@ def _told(results: dict[str, Any], report: Report | None) -> list[str]:
 
 def _predictions(
     about: dict[str, Any], subject: Subject, model: "TrainedModel | None", options: EvaluateOptions
-) -> tuple[dict[str, Any], Report]:
+) -> tuple[dict[str, Any], Comparison]:
     world = model.world if model else models.place_of(subject, options.device)
-    assess, learner = subject.workload.offer("assess"), model.learner if model else None
+    assess, learner = registry.able(subject.workload, Predicts).assess, model.learner if model else None
     report = assess(subject.config, options.policy, learner, subject.data, options.part, world, subject.bad_files)
     return about | report.summary(), report
 
 
 def _play(subject: Subject, model: "TrainedModel | None", options: EvaluateOptions) -> "Evaluation":
-    """Whole episodes with the trained model, or with a baseline where there is none."""
+    """Play whole episodes with the trained model, or with a baseline if `model` is None."""
     batches = _batches(options.episodes, options.seed)
     if model is not None:
-        play_trained = _player(subject, model)
+        play_trained = subject.workload.judge(subject.config, model.learner, model.world)
         return _joined([play_trained(count, first) for count, first in batches])
-    play, world = subject.workload.offer("evaluate_baseline"), models.place_of(subject, options.device)
+    play = registry.able(subject.workload, EvaluatesBaselines).evaluate_baseline
+    world = models.place_of(subject, options.device)
     return _joined([play(options.policy, subject.config, world, count, first) for count, first in batches])
 
 
-def _write_charts(report: Report, folder: Path) -> str:
-    """A line about what was drawn, or why it was not."""
+def _write_charts(report: Comparison, folder: Path) -> str:
+    """Draw the charts; returns a line that names them, or says why they were not written."""
     try:
         return f"charts: {', '.join(map(str, report.write(folder)))}"
     except (UserError, OSError) as error:
@@ -155,32 +140,17 @@ def _write_charts(report: Report, folder: Path) -> str:
 def _check_part(subject: Subject, options: EvaluateOptions) -> None:
     if options.part == "validation":
         return
-    if not subject.workload.predicts:
-        raise UserError(f"--part {options.part}: {subject.workload.name} plays episodes; leave it out")
+    if not isinstance(subject.workload, Predicts):
+        raise UserError(f"--part {options.part}: {subject.workload.name} plays episodes and has no data; leave it out")
     if subject.data:
-        raise UserError(f"--part {options.part}: is a part of the run's own data; leave it or --data out")
-
-
-def _player(subject: Subject, model: "TrainedModel") -> Callable[[int, int], "Evaluation"]:
-    """Plays so many episodes of a seed: as in training, or as a workload says that finished models are judged."""
-    judged = getattr(subject.workload.module, "evaluate_trained", None)
-    return partial(judged, subject.config, model.learner, model.world) if judged else model.learner.evaluate
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """Somebody who plays a team: a trained model, or a baseline of the workload by its name."""
-
-    name: str
-    config: RunConfig
-    learner: "Learner | None" = None
+        raise UserError(f"--part {options.part}: selects from the run's own data; leave out either --part or --data")
 
 
 def _contest(subject: Subject, options: EvaluateOptions) -> int:
     """Let two contestants play against each other, and report."""
-    play = subject.workload.offer("contest")
+    play = registry.able(subject.workload, Contests).contest
     if not options.against:
-        raise UserError(f"--team {options.team}: against whom is missing; add --against with a run or a baseline")
+        raise UserError(f"--team {options.team}: the opponent is missing; add --against with a run or a baseline")
     if options.team:
         team = _contestant("team", options.team, subject, options)
     else:
@@ -201,11 +171,12 @@ def _contest(subject: Subject, options: EvaluateOptions) -> int:
 
 
 def _contestant(flag: str, text: str, subject: Subject, options: EvaluateOptions) -> Contestant:
-    """Whom a flag names."""
-    baselines = getattr(subject.workload.module, "BASELINES", ())
+    """The contestant that a flag names: a baseline of the workload, or a trained model."""
+    baselines = subject.workload.baselines
     if text in baselines:
         return _baseline(text, subject)
     try:
+        # --preset belongs to the subject of this command; the opponent's stored model has its own configuration.
         found = models.find(text, replace(options, preset=type(options).preset), [])
         found.check_policy(TRAINED)
     except UserError as error:
@@ -226,9 +197,9 @@ def _trained(name: str, subject: Subject, options: EvaluateOptions) -> Contestan
 
 
 def table(results: dict[str, Any]) -> str:
-    """The results for people: a heading and a line for each quantity."""
+    """The results as text: a heading and a line for each quantity."""
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
-    names = [name for name in names if name != f"{results['workload']}_task"]  # a number that only tells tasks apart
+    names = [name for name in names if name != f"{results['workload']}_task"]  # a task's index; its mean says nothing
     lines = [f"{_heading(results)}{results['episodes']:,} episodes, seed {results['seed']}", ""]
     width = max(map(len, names))
     lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
@@ -241,17 +212,17 @@ def table(results: dict[str, Any]) -> str:
 
 
 def _heading(results: dict[str, Any]) -> str:
-    """Who it was, with a colon."""
-    what = f"{results['workload']}, {results['policy']}"
+    """Workload, policy and model, ending in a colon."""
+    heading = f"{results['workload']}, {results['policy']}"
     if results.get("step") is not None:
-        what += f" for {results['step']:,} steps ({results['model']})"
+        heading += f" for {results['step']:,} steps ({results['model']})"
     if "on" in results:
-        what += f", on {results['on']}"
-    return f"{what}: "
+        heading += f", on {results['on']}"
+    return f"{heading}: "
 
 
 def _task_lines(results: dict[str, Any]) -> list[str]:
-    """A line for each task, where a workload reports on several, and the score over all of them."""
+    """A line for each task, if the workload reports several, and the score over all of them."""
     tasks: dict[str, dict[str, float]] = results.get("tasks", {})
     if not tasks:
         return []
@@ -267,7 +238,7 @@ def _task_lines(results: dict[str, Any]) -> list[str]:
 
 
 def _batches(episodes: int, seed: int) -> list[tuple[int, int]]:
-    """Episodes and seed of each batch; a larger evaluation begins with the episodes of a smaller one."""
+    """(episodes, seed) of each batch; a larger evaluation begins with the same episodes as a smaller one."""
     from lockstep.compute.random import derive_seed
 
     starts = range(0, episodes, LARGEST_BATCH)
@@ -276,7 +247,7 @@ def _batches(episodes: int, seed: int) -> list[tuple[int, int]]:
 
 
 def _joined(played: "list[Evaluation]") -> "Evaluation":
-    """All batches as one."""
+    """Concatenate the batches."""
     from lockstep.reporting.evaluation import Evaluation
 
     return Evaluation(
@@ -288,15 +259,15 @@ def _joined(played: "list[Evaluation]") -> "Evaluation":
 
 
 def _check_writable(output: str) -> None:
-    """Refuse what cannot be written before playing for minutes."""
+    """Fail now rather than after minutes of playing if the output cannot be written."""
     path = Path(output)
     if output and (path.is_dir() or not path.parent.is_dir()):
-        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
         raise UserError(f"--output {output}: {problem}; give the path of a file to write")
 
 
 def _target(subject: Subject, options: EvaluateOptions) -> Path | None:
-    """Where the results go: to the file that was asked for, else to the run whose model it is."""
+    """Where the results go: to --output, else into the run of the evaluated model."""
     if options.output:
         return Path(options.output)
     return subject.run.path / "evaluation.json" if subject.run and options.policy == TRAINED else None
@@ -308,5 +279,5 @@ def _store(results: dict[str, Any], path: Path, asked_for: bool) -> None:
     except OSError as error:
         if asked_for:
             raise UserError(f"--output {path}: not written ({error.strerror})") from error
-        # A run that only may be read can still be evaluated.
+        # A read-only run can still be evaluated; only an explicit --output that fails is an error.
         print(f"{path.name} not written ({error.strerror}); --output FILE puts it elsewhere", file=sys.stderr)

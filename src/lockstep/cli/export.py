@@ -1,9 +1,9 @@
-"""`lockstep export`: a trained model as a file for other programs."""
+"""`lockstep export`: writes a trained model for other programs."""
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ from lockstep.config.fields import nearest
 from lockstep.errors import UserError
 from lockstep.storage.disk import temporary_name
 from lockstep.storage.manifest import step_name
+from lockstep.workloads import registry
+from lockstep.workloads.capabilities import Exports
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +29,7 @@ USAGE = (
 )
 SAFETENSORS = "safetensors"
 _SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx"}
-"""What is not among them is a folder."""
+"""File suffix by format; a format without one is a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +37,14 @@ class ExportOptions(ModelOptions):
     """What is written."""
 
     format: str = SAFETENSORS
-    """Kind of file: safetensors, sb3 or onnx, or, where the workload has it, submission."""
+    """File format: safetensors, or one that the workload supports, such as sb3, onnx or submission."""
     output: str = ""
     """File to write; none = export/step-N in the run's directory."""
 
 
-def export(words: list[str]) -> int:
+def export(arguments: list[str]) -> int:
     """The verb `export`."""
-    text, rest = command.take_subject(words, "run", lambda _: command.help_text(USAGE, ExportOptions))
+    text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, ExportOptions))
     options, fields = command.take(rest, ExportOptions())
     subject = models.find(text, options, fields)
     _check_format(subject, options.format)
@@ -60,33 +62,36 @@ def export(words: list[str]) -> int:
     return 0
 
 
-def _check_format(subject: Subject, wanted: str) -> None:
-    allowed = [SAFETENSORS, *getattr(subject.workload.module, "EXPORTS", ())]
-    if wanted not in allowed:
-        near = nearest(wanted, allowed)
+def _check_format(subject: Subject, form: str) -> None:
+    workload = subject.workload
+    allowed = [SAFETENSORS, *(workload.exports if isinstance(workload, Exports) else ())]
+    if form not in allowed:
+        near = nearest(form, allowed)
         hint = f"the nearest is {near}; " if near else ""
-        raise UserError(
-            f"--format {wanted!r}: unknown for {subject.workload.name}; {hint}allowed: {', '.join(allowed)}"
-        )
+        raise UserError(f"--format {form!r}: unknown for {subject.workload.name}; {hint}allowed: {', '.join(allowed)}")
 
 
 def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
     if options.output:
         path = Path(options.output)
         if path.is_dir() or not path.parent.is_dir():
-            problem = "is a directory" if path.is_dir() else f"the directory {path.parent} is not there"
+            problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
             raise UserError(f"--output {path}: {problem}; give the path of a file to write")
         return path
     if subject.run is None or step is None:
-        raise UserError(f"{subject.path}: lies in no run that could hold the result; give --output FILE")
+        raise UserError(f"{subject.path}: does not belong to a run that could hold the export; give --output FILE")
     folder = subject.run.path / "export"
+    # A run may come from somebody else: following its link would write outside its directory.
     if folder.is_symlink():
-        raise UserError(f"{folder}: is a link, and a run keeps to its own directory; give --output FILE")
+        raise UserError(f"{folder}: is a symbolic link, and a run writes only inside its directory; give --output FILE")
     return folder / (step_name(step) + _SUFFIXES.get(options.format, ""))
 
 
 def _write(path: Path, write: Callable[[Path], None]) -> None:
-    """Put a whole file in place, or none; the suffix stays, since writers look at it."""
+    """Write to a temporary name, then rename, so that the file is complete or absent.
+
+    The temporary name keeps the suffix because some writers choose their format by it.
+    """
     temporary = path.with_name(temporary_name(path.stem) + path.suffix)
     try:
         path.parent.mkdir(exist_ok=True)
@@ -95,7 +100,7 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         raise UserError(f"{path}: not written ({error.strerror or error}); give another --output") from error
     finally:
-        # Some formats are folders.
+        # Present only after a failure; for some formats it is a folder.
         if temporary.is_dir():
             shutil.rmtree(temporary)
         else:
@@ -105,7 +110,7 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
 def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int | None, path: Path) -> None:
     from safetensors.torch import save
 
-    about = {"workload": subject.workload.name, "config": json.dumps(asdict(subject.config)), "format": "pt"}
+    about = {"workload": subject.workload.target, "config": json.dumps(subject.config.values()), "format": "pt"}
     if step is not None:
         about["step"] = str(step)
     path.write_bytes(save({name: tensor.contiguous() for name, tensor in weights.items()}, about))
@@ -113,6 +118,6 @@ def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int
 
 def _write_foreign(form: str, subject: Subject, weights: "dict[str, Tensor]", path: Path) -> None:
     try:
-        subject.workload.offer("export")(form, subject.config, weights, path)
+        registry.able(subject.workload, Exports).export(form, subject.config, weights, path)
     except ImportError as error:
         raise UserError(f"--format {form}: needs the package {error.name}; pip install 'lockstep[{form}]'") from error

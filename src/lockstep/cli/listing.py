@@ -1,18 +1,20 @@
-"""`lockstep list` and `lockstep runs`: what there is to train, and what was trained."""
+"""`lockstep list` and `lockstep runs`: the workloads that can be trained, and the runs on disk."""
 
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lockstep.cli import argv as command
 from lockstep.storage import run_directory
 from lockstep.workloads import registry
+from lockstep.workloads.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """How it is shown."""
+    """Output format."""
 
     json: bool = False
     """Print JSON."""
@@ -26,25 +28,31 @@ class RunsOptions(ListOptions):
     """Folder that holds the runs."""
 
 
-def list_workloads(words: list[str]) -> int:
+def list_workloads(arguments: list[str]) -> int:
     """The verb `list`."""
-    command.offer_help(words, lambda _: command.help_text("lockstep list [--json]", ListOptions))
-    options = command.take_all(words, ListOptions())
+    command.offer_help(arguments, lambda _: command.help_text("lockstep list [--json]", ListOptions))
+    options = command.take_all(arguments, ListOptions())
     workloads = [registry.load(name) for name in registry.names()]
     if options.json:
-        print(json.dumps([{"name": w.name, "summary": w.summary, "presets": list(w.presets)} for w in workloads]))
+        print(json.dumps([_described(workload) for workload in workloads]))
         return 0
     for workload in workloads:
         print(f"{workload.name}: {workload.summary}")
-        for name, make in workload.presets.items():
-            print(f"  {name:24} {(make.__doc__ or '').strip()}")
+        print(f"  learned by {', '.join(workload.algorithms)}")
+        for name, preset in workload.presets.items():
+            print(f"  {name:24} {preset.summary}")
     return 0
 
 
-def list_runs(words: list[str]) -> int:
+def _described(workload: Workload) -> dict[str, Any]:
+    networks = {name: list(workload.networks_for(name)) for name in workload.algorithms}
+    return {"name": workload.name, "summary": workload.summary, "presets": list(workload.presets), "networks": networks}
+
+
+def list_runs(arguments: list[str]) -> int:
     """The verb `runs`."""
-    command.offer_help(words, lambda _: command.help_text("lockstep runs [--runs-dir DIR] [--json]", RunsOptions))
-    options = command.take_all(words, RunsOptions())
+    command.offer_help(arguments, lambda _: command.help_text("lockstep runs [--runs-dir DIR] [--json]", RunsOptions))
+    options = command.take_all(arguments, RunsOptions())
     rows = run_directory.list_runs(Path(options.runs_dir))
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))

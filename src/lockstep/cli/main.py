@@ -1,4 +1,4 @@
-"""The command `lockstep`: finds the verb, and turns every error into one line and an exit code."""
+"""The command `lockstep`: dispatches to a verb, and turns every error into one line and an exit code."""
 
 import contextlib
 import importlib
@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from lockstep.cli.argv import HelpWanted
 from lockstep.config.fields import nearest
 from lockstep.errors import LockstepError, UserError
-from lockstep.launch import rank_process
+from lockstep.launch import outcome, rank_process
 from lockstep.launch.environment import launched_rank
 
-# verb: (module under lockstep.cli, function, what it does)
+# verb: (module under lockstep.cli, function, help line). Modules are imported on use: some of them import torch,
+# which takes seconds.
 VERBS = {
     "train": ("train", "train", "train a workload, on any number of ranks"),
-    "resume": ("train", "resume", "go on with a run, on the same or another number of ranks"),
+    "resume": ("train", "resume", "continue a run, on the same or another number of ranks"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
-    "doctor": ("doctor", "doctor", "look at this machine: what is wrong, and what to set"),
+    "doctor": ("doctor", "doctor", "check this machine: what is wrong, and what to set"),
     "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
-    "record": ("record", "record", "play whole episodes and write them, to learn from without acting"),
+    "record": ("record", "record", "play whole episodes and write them to files for offline training"),
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
@@ -31,18 +32,19 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            return _dispatch(words)
-        except HelpWanted as wish:
-            print(wish, flush=True)
+            return _dispatch(arguments)
+        except HelpWanted as help_text:
+            print(help_text, flush=True)
             return 0
     except LockstepError as error:
-        # What the user got wrong, all ranks notice alike as a rule: one of them says it. Our launcher keeps what the
-        # others say, and shows it where one of them alone has noticed something.
+        outcome.write(error)
+        # All ranks usually find the same user error, so only rank 0 prints it. Under our launcher every rank prints:
+        # it captures their output, and shows another rank's error when only that rank found one.
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
-            # A terminal that was closed takes no line; the exit code tells it all the same.
+            # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
                 print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
         return error.exit_code
@@ -50,16 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("lockstep: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # A pipe to a process of our own may have broken as well, and that is a failure.
+        # It may also be a pipe to one of our own processes, and that is a real failure.
         if not _reader_is_gone():
             raise
-        # The reader (head, less) has seen enough; the interpreter must not complain when it flushes at exit.
+        # The reader (head, less) closed the pipe. Redirect stdout, or the interpreter fails when it flushes at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0
 
 
 def _reader_is_gone() -> bool:
-    """Whether nobody reads stdout any more: what could not be written is still in its buffer."""
+    """Whether stdout's reader closed the pipe: the unwritten text is still buffered, so flushing fails again."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -68,16 +70,16 @@ def _reader_is_gone() -> bool:
     return False
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0
-    if words[0] in ("-V", "--version"):
+    if arguments[0] in ("-V", "--version"):
         from lockstep import __version__
 
         print(f"lockstep {__version__}")
         return 0
-    verb, *rest = words
+    verb, *rest = arguments
     if verb not in VERBS:
         near = nearest(verb, list(VERBS))
         hint = f"the nearest is {near}; " if near else ""
@@ -88,5 +90,5 @@ def _dispatch(words: list[str]) -> int:
 
 def _overview() -> str:
     lines = ["lockstep: train one model on any number of devices, with the same result", "", "verbs:"]
-    lines += [f"  {verb:8} {what}" for verb, (_, _, what) in VERBS.items()]
+    lines += [f"  {verb:8} {summary}" for verb, (_, _, summary) in VERBS.items()]
     return "\n".join([*lines, "", "lockstep VERB --help says more; start with: lockstep train snake --preset small"])

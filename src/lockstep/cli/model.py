@@ -1,43 +1,43 @@
-"""From what a user names (a run, a directory of weights, a file) to a configuration and a network."""
+"""Resolves what a user names (a run, a directory of weights, a file) to a configuration and a network."""
 
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.cli import argv as command
+from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Pattern
-from lockstep.config.fields import find as find_field
-from lockstep.config.run_config import RunConfig
-from lockstep.config.sources import from_yaml, resolve
+from lockstep.config.sources import choices
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import open_regular
 from lockstep.workloads import registry
-from lockstep.workloads.registry import Workload
+from lockstep.workloads.capabilities import Predicts, ReadsForeignWeights
+from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from lockstep.distributed.world import World
     from lockstep.run.learner import Learner
 
 TRAINED = "trained"
-"""The policy that is the network; every other one is a baseline of the workload."""
+"""The name of the policy that uses the network; every other name is a baseline of the workload."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model, where a run or a directory does not tell."""
+    """Which model, if the run or directory does not say so itself."""
 
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
     workload: str = ""
-    """For a file of weights alone: what they were trained on."""
+    """For a file of weights alone: the workload they were trained on."""
     preset: str = "base"
-    """For a file of weights alone or a workload: the preset to start from; --FIELD VALUE goes over it."""
+    """For a file of weights alone or a workload: the preset to start from; --FIELD VALUE overrides it."""
     config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """For a file of weights alone or a workload: YAML file whose fields override the preset's."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -46,22 +46,22 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a user named: a configuration, and where its weights lie."""
+    """What a user named: a configuration, and where its weights are."""
 
     workload: Workload
-    config: RunConfig
+    config: AnyConfig
     path: Path | None = None
     """A run, a stored directory or a file; None for a workload alone."""
     run: RunDirectory | None = None
     """The run that the weights belong to, if any."""
     data: str = ""
-    """Other data than the model's own to be used on; none = a part of its own."""
+    """Data to use instead of the model's own; empty = a part of its own."""
     bad_files: str = ""
-    """What to do with files of that data which cannot be read; none = as with the model's own."""
+    """What to do with unreadable files of that data; empty = as the model's run did."""
 
     def check_policy(self, policy: str) -> None:
-        """See that there is such a policy, and weights where it needs them."""
-        baselines = getattr(self.workload.module, "BASELINES", ())
+        """Raise UserError unless the policy exists, and has weights if it needs them."""
+        baselines = self.workload.baselines
         if policy != TRAINED and policy not in baselines:
             raise UserError(f"--policy {policy!r}: unknown; allowed: {', '.join((TRAINED, *baselines))}")
         if policy == TRAINED and self.path is None:
@@ -76,44 +76,45 @@ class TrainedModel:
     learner: "Learner"
     world: "World"
     step: int | None
-    """Steps it was trained for; None where nobody knows."""
+    """Steps it was trained for; None if unknown."""
 
 
 def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
-    """The model a user named; `fields` are the words that set fields of a configuration which no file tells.
+    """Find the model a user named.
 
-    `data`, `bad_files`: what a stored model that describes itself is to be used on, and how that is read; otherwise
-    they are two of those fields.
+    fields: arguments that set configuration fields, for a model whose configuration is not stored with it.
+    data, bad_files: for a model with a stored configuration, other data to use it on and how to read that; for one
+    without, they are two more fields of the configuration.
     """
     given = {"data": data, "bad-files": bad_files}
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
-    name = text.replace("-", "_")
-    if name in registry.names() and (path is None or not _describes_itself(path)):
-        return Subject(*_by_hand(name, options, own))
+    # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
+    if registry.is_name(text) and (path is None or not _describes_itself(path)):
+        return Subject(*_by_hand(text, options, own))
     if path is None:
         path = RunDirectory.find(text, Path(options.runs_dir), registry.names()).path
     if options.workload or options.config:
         name = options.workload or _described(path)[0]
         return Subject(*_by_hand(name, options, own), path=path, run=_run_around(path))
     name, config_text, source = _described(path)
-    workload = registry.load(name)
+    workload = registry.load_stored(name, path if path.is_dir() else path.parent)
     _refuse(fields, workload, options)
-    if data and not workload.predicts:
-        raise UserError(f"--data {data}: a stored model of {name} is used with what it was trained on; leave this out")
+    if data and not isinstance(workload, Predicts):
+        raise UserError(f"--data {data}: {name} does not predict from data; leave this out")
     if bad_files and not data:
         raise UserError(
-            f"--bad-files {bad_files}: is about the files of --data, which is missing; leave it out or add that"
+            f"--bad-files {bad_files}: applies to the files of --data, which is missing; add --data or leave this out"
         )
-    config = from_yaml(config_text, workload.config_class, source)
+    config = workload.read_config(config_text, source)
     workload.check_kept(config, path)
     return Subject(workload, config, path, _run_around(path), data, bad_files or "")
 
 
 def place_of(subject: Subject, device: str) -> "World":
-    """A world of one in which the subject is evaluated or watched."""
+    """A world of one rank in which the subject is evaluated or watched."""
     from lockstep.distributed.world import World, choose_device
-    from lockstep.run.session import settle_kernels
+    from lockstep.run.arithmetic import settle_kernels
 
     world = World(device=choose_device(device, 0)).with_lanes(subject.config.effective_lanes, "fast")
     settle_kernels(world)
@@ -121,61 +122,61 @@ def place_of(subject: Subject, device: str) -> "World":
 
 
 def load(subject: Subject, device: str) -> TrainedModel:
-    """Build the subject's learner in a world of one and give it the stored weights."""
-    from lockstep.run.learner import data_digest
+    """Build the subject's learner in a world of one rank and load the stored weights into it."""
     from lockstep.storage.weights import load_weights, misfit
 
     assert subject.path is not None
     world = place_of(subject, device)
-    learner = subject.workload.build(replace(subject.config, compile="none"), world)
+    learner = subject.workload.build(subject.config.replace(compile="none"), world)
 
     def refuse_others(weights: Mapping[str, Any]) -> None:
         if problem := misfit(weights, learner.model.state_dict()):
             raise UserError(
                 f"{subject.path}: does not fit the network that {subject.workload.name} builds from this "
-                f"configuration: {problem}; give the --preset, --config and fields that it was trained with"
+                f"configuration: {problem}; give the --preset, --config and fields it was trained with"
             )
 
-    if subject.path.suffix == getattr(subject.workload.module, "FOREIGN", None):
-        weights, manifest = subject.workload.offer("read_foreign")(subject.config, subject.path), None
+    reader = subject.workload
+    if isinstance(reader, ReadsForeignWeights) and subject.path.suffix == reader.foreign_suffix:
+        weights, manifest = reader.read_foreign(subject.config, subject.path), None
         refuse_others(weights)
     else:
         weights, manifest = load_weights(subject.path, refuse_others)
     if manifest is not None:
-        _warn_of_other_data(subject, manifest.lookup("data_digest"), data_digest(learner))
+        _warn_of_other_data(subject, manifest.lookup("data_digest"), learner.data_digest)
     learner.model.load_state_dict(weights)
     learner.model.eval()
-    return TrainedModel(learner, world, manifest.step if manifest else _step_told(subject.path))
+    return TrainedModel(learner, world, manifest.step if manifest else _step_in_header(subject.path))
 
 
-def _step_told(path: Path) -> int | None:
-    """The step in a file's own header, where there is one that a run can have."""
+def _step_in_header(path: Path) -> int | None:
+    """The step in a file's header, if it is a plausible number: the file may come from anybody."""
     text = _header(path).get("step", "")
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:
-    """Say so where the data that a model was trained on has changed since."""
+    """Warn if the data that a model was trained on has changed since."""
     if trained_on and now and trained_on != now:
         then = shown(trained_on)
         print(
             f"lockstep: {subject.path}: its data has changed since it was trained (digest {then} then, {now} now); "
-            "names and numbers may mean others than those it learned",
+            "names and numbers may no longer mean what it learned",
             file=sys.stderr,
             flush=True,
         )
 
 
 def _existing(text: str, runs_dir: Path) -> Path | None:
-    """The path that is meant: as it stands, else below the folder of runs (`name`, `name/best`).
+    """The path that is meant: as given, else below the folder of runs (`name`, `name/best`).
 
-    Where both are there, the first that says what it is: a folder may happen to be called as a run is.
+    If both exist, the first that holds a stored model: an unrelated folder may have the name of a run.
     """
     try:
-        there = [path for path in (Path(text), runs_dir / text) if path.exists()]
-    except (OSError, ValueError):  # a name that cannot be one
+        existing = [path for path in (Path(text), runs_dir / text) if path.exists()]
+    except (OSError, ValueError):  # not a valid path, e.g. too long or with a null byte
         return None
-    return next((path for path in there if _describes_itself(path)), next(iter(there), None))
+    return next((path for path in existing if _describes_itself(path)), next(iter(existing), None))
 
 
 def _describes_itself(path: Path) -> bool:
@@ -184,25 +185,26 @@ def _describes_itself(path: Path) -> bool:
 
 def _by_hand(name: str, options: ModelOptions, fields: list[str]) -> tuple[Workload, Any]:
     workload = registry.load(name)
-    resolved = resolve(workload.preset(options.preset), config_file=options.config or None, overrides=fields)
+    resolved = workload.resolve(options.preset, options.config or None, fields)
     return workload, workload.fit(resolved.config, resolved.explicit)[0]
 
 
 def _refuse(fields: list[str], workload: Workload, options: ModelOptions) -> None:
-    """Let no words pass that nobody would read: a stored model plays the game that it was trained on."""
-    for word in fields:
-        if find_field(workload.config_class, word.removeprefix("--").partition("=")[0]):
+    """Refuse arguments that would have no effect: a stored model keeps the configuration it was trained with."""
+    schema = workload.layout(**choices(fields)).schema
+    for argument in fields:
+        if schema.find(argument.removeprefix("--").partition("=")[0]):
             raise UserError(
-                f"{word}: a stored model is used with the configuration that it was trained with; leave this out, "
-                "or describe the model anew with --workload, --preset and fields"
+                f"{argument}: a stored model is used with the configuration it was trained with; leave this out, "
+                "or describe the model yourself with --workload, --preset and fields"
             )
     if options.preset != type(options).preset:
         raise UserError(f"--preset {options.preset}: a stored model has its own configuration; leave this out")
-    command.take_all(fields, options)
+    command.take_all(fields, options)  # raises for anything that is no flag of the verb either
 
 
 def _described(path: Path) -> tuple[str, str, str]:
-    """The workload, the configuration's text and where that stands: in the manifest's company, the file or the run."""
+    """(workload, configuration as text, its source): from beside the manifest, the file's header or the run."""
     from lockstep.storage import manifest as manifests
     from lockstep.storage import weights
 
@@ -221,14 +223,14 @@ def _described(path: Path) -> tuple[str, str, str]:
     run = _run_around(path)
     if run is None:
         raise UserError(
-            f"{path}: no configuration beside it says what it is; give a run's directory, "
+            f"{path}: has no configuration stored with it; give a run's directory, "
             "or --workload NAME with --preset, --config FILE or fields"
         )
     return *run.read_config(), str(run.path / CONFIG)
 
 
 def _run_around(path: Path) -> RunDirectory | None:
-    """The run that a stored directory or file lies in: a checkpoint is two floors below it."""
+    """The run that contains a stored directory or file: a checkpoint is two levels below it."""
     folder = (path if path.is_dir() else path.parent).resolve()
     stored = (folder / MANIFEST).is_file()
     for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
@@ -242,7 +244,7 @@ def _run_around(path: Path) -> RunDirectory | None:
 
 
 def _header(path: Path) -> dict[str, str]:
-    """What a .safetensors file says of itself, as `lockstep export` writes it."""
+    """The metadata in a .safetensors file's header, as `lockstep export` writes it."""
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
     from lockstep.storage.tensor_file import read_header

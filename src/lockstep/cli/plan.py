@@ -1,7 +1,7 @@
-"""`lockstep plan`: the resolved configuration and who does what on N ranks; nothing is started."""
+"""`lockstep plan`: prints the resolved configuration and each rank's share of the work; starts nothing."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from lockstep.cli import argv as command
 from lockstep.cli.train import TrainOptions, help_for, ranks_here, read_config
@@ -16,23 +16,24 @@ USAGE = "lockstep plan WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE].
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(TrainOptions):
-    """How it is shown."""
+    """Output format."""
 
     json: bool = False
     """Print one JSON object."""
 
 
-def plan(words: list[str]) -> int:
+def plan(arguments: list[str]) -> int:
     """The verb `plan`."""
-    name, rest = command.take_subject(words, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
+    name, rest = command.take_subject(arguments, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
     config, notes = read_config(workload, options, rest)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     here, more_notes = ranks_here(config, options, machines)
+    # With a range of machines (--nnodes 1:4), the plan is for the largest world.
     ranks = here * (machines.most if machines else 1)
     config = config.for_world(ranks)
-    rows = plan_rows(workload.name, config, ranks, _device(config.device))
+    rows = plan_rows(workload.name, config, ranks, _device(config.run.device))
     lanes = [list(lanes_of_rank(config.effective_lanes, rank, ranks)) for rank in range(ranks)]
     if options.json:
         whole = {
@@ -40,7 +41,7 @@ def plan(words: list[str]) -> int:
             "ranks": ranks,
             "lanes": lanes,
             "plan": dict(rows),
-            "config": asdict(config),
+            "config": config.values(),
         }
         print(json.dumps(whole))
         return 0

@@ -1,4 +1,4 @@
-"""What is predicted of larger worlds: as a table whose rows say what they are, in words, and as JSON."""
+"""The prediction for larger worlds as a table (each row marked measured, check or predicted), sentences and JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from lockstep.cli.prediction import WORTHWHILE, Check, Exchanges, Forecast, Link
 
 _REASONS = {
     "compute": "compute still shrinks with every rank",
-    "uneven lanes": "some ranks have one lane more than others, which these wait for; let the ranks divide --lanes",
-    "small shares": "a rank's share of the work is so small that computing it hardly becomes faster; larger batches "
-    "(--scaling weak) keep shares large",
-    "exchange: bytes": "gradients take long to move; larger batches move them less often, a faster link sooner",
-    "exchange: latency": "exchanges are many and take this long however small they are; larger batches need fewer",
+    "uneven lanes": "some ranks have one lane more, and the others wait for them; make --lanes a multiple of the ranks",
+    "small shares": "a rank's share of the work is too small to compute efficiently; larger batches (--scaling weak) "
+    "keep shares large",
+    "exchange: bytes": "transferring gradients takes long; larger batches exchange less often, or use a faster link",
+    "exchange: latency": "many exchanges each wait for the link's latency; larger batches need fewer exchanges",
 }
 
 
@@ -31,7 +31,7 @@ def table(title: str, device: str, measured: Mapping[int, float], prediction: Pr
     for forecast in prediction.forecasts:
         found.add_row(str(forecast.ranks), "predicted", *_cells(forecast))
     for ranks, reason in prediction.impossible.items():
-        # Weak scaling may also ask for more than other settings allow.
+        # Usually lanes are too few; under weak scaling other settings may also be exceeded.
         lacking = f"lanes: --lanes {ranks}" if reason.startswith(f"ranks {ranks} is more") else "settings"
         found.add_row(str(ranks), "cannot", "", "", "", lacking)
     return found
@@ -49,20 +49,20 @@ def _check_cells(check: Check, one: float) -> list[str]:
 
 
 def sentences(prediction: Prediction) -> list[str]:
-    """What the prediction rests on, how far it was right here, and where more ranks stop helping."""
-    told = [] if prediction.exchanges is None else [_about_exchanges(prediction.exchanges, prediction.steps)]
-    told += [_about_check(check) for check in prediction.checks]
+    """What the prediction is based on, how accurate it was here, and where more ranks stop helping."""
+    lines = [] if prediction.exchanges is None else [_about_exchanges(prediction.exchanges, prediction.steps)]
+    lines += [_about_check(check) for check in prediction.checks]
     if prediction.forecasts:
-        told.append(_about_end(prediction.forecasts))
-    # Each larger world lacks the same; the smallest says it.
-    told += [f"Predicted no further: {reason}." for reason in [*prediction.impossible.values()][:1]]
-    return told
+        lines.append(_about_end(prediction.forecasts))
+    # All impossible worlds have the same reason; the smallest one's is enough.
+    lines += [f"Predicted no further: {reason}." for reason in [*prediction.impossible.values()][:1]]
+    return lines
 
 
 def _about_exchanges(each: Exchanges, steps: float) -> str:
     moved = [f"{each.sums:,.0f} sum(s) over ranks, {each.sum_bytes / 1e6:,.2f} MB in all"]
     if each.gathers:
-        moved.append(f"{each.gathers:,.0f} gathering(s) of all lanes, {each.gather_bytes / 1e6:,.2f} MB in all")
+        moved.append(f"{each.gathers:,.0f} all-gather(s) of lanes, {each.gather_bytes / 1e6:,.2f} MB in all")
     return f"An update ({steps:,.0f} steps) makes {'; '.join(moved)}; {each.flags:,.0f} decision(s)."
 
 
@@ -72,16 +72,16 @@ def _about_check(check: Check) -> str:
         f"from one rank and the link alone (error {check.error:+.0%})"
     )
     if check.crowding > 1:
-        said += f"; {check.crowding:.3g} ranks share each device, so the compute of each was counted as often"
+        said += f"; {check.crowding:.3g} ranks share each device, so compute was multiplied by that"
     return said + "."
 
 
 def _about_end(forecasts: list[Forecast]) -> str:
-    low = next((one for one in forecasts if one.efficiency < WORTHWHILE), None)
-    told = low or forecasts[-1]
+    low = next((forecast for forecast in forecasts if forecast.efficiency < WORTHWHILE), None)
+    last = low or forecasts[-1]
     verb = "falls below" if low else "stays above"
-    until = f"at {told.ranks} ranks" if low else f"up to {told.ranks} ranks"
-    return f"Predicted efficiency {verb} {WORTHWHILE:.0%} {until} ({told.efficiency:.0%}): {_REASONS[told.limit]}."
+    until = f"at {last.ranks} ranks" if low else f"up to {last.ranks} ranks"
+    return f"Predicted efficiency {verb} {WORTHWHILE:.0%} {until} ({last.efficiency:.0%}): {_REASONS[last.limit]}."
 
 
 def _about_link(prediction: Prediction) -> str:
@@ -89,12 +89,12 @@ def _about_link(prediction: Prediction) -> str:
     way = "a tree" if link.tree else "a ring"
     return (
         f"{link.source}: {link.bandwidth / 1e9:.3g} GB/s, {link.latency * 1e6:.3g} µs for the smallest exchange of two "
-        f"ranks, along {way}; no overlap of the two, ranks equally fast"
+        f"ranks, along {way}; assumes no overlap and equally fast ranks"
     )
 
 
 def as_json(prediction: Prediction) -> dict[str, Any]:
-    """Everything, by names that say their unit; nothing in it was measured on so many ranks, but for the checks."""
+    """Everything, under names that state their unit; only the checks were measured on that many ranks."""
     return {
         "link": _link_json(prediction.link),
         "steps_per_update": prediction.steps,
@@ -117,7 +117,7 @@ def _link_json(link: Link) -> dict[str, Any]:
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:
-    """With seconds a step, from which it follows what another bandwidth or latency would do."""
+    """Includes seconds per step, so that a reader can work out the effect of another bandwidth or latency."""
     return {
         "ranks": forecast.ranks,
         "predicted_steps_per_second": forecast.speed,

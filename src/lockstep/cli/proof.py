@@ -1,44 +1,47 @@
-"""The proof that 1 and N ranks train the same model: what is compared, with which yardstick, and by which rule.
+"""The proof that 1 and N ranks train the same model: what is compared, and what difference is accepted.
 
-In `exact` it is simple: one hash. In `fast` two trainings differ by rounding, and comparing them after many updates
-compares chaos: once one sampled action or one clipped ratio falls the other way, all that follows differs. So a
-training on one rank, in true fp32, is cut into stretches of two updates (the second works on what the first has left in
-environments and memories). N ranks train every stretch again from *the same saved state*, and a difference is stated as
-a part of what the stretch itself changed.
+In `exact` mode it is simple: the hashes are equal. In `fast` mode two trainings differ by rounding, and comparing them
+after many updates is meaningless: once one sampled action or clipped ratio differs, everything after it does. So a
+training on one rank, in true fp32, is cut into stretches of two updates (the second one starts from the environments
+and memory that the first left). N ranks repeat every stretch from *the same saved state*, and the difference is stated
+as a fraction of what the stretch itself changed.
 
-How much is rounding is measured on one rank, which no mistake between ranks can touch: the same stretch computed lane
-by lane, as in `exact`, changes nothing but the sizes of batches and the order of addition, and does so further than any
-number of ranks. The median over the stretches is the yardstick; up to MULTIPLE times that is accepted, never more than
-CEILING of the change. Gradients that are not averaged, or a mean of rank means, alter a change by several percent.
+The size of rounding errors is measured on one rank, where no bug between ranks can affect it: the same stretch computed
+lane by lane, as in `exact`, changes only batch sizes and the order of addition, and more so than any number of ranks.
+The median over the stretches is the yardstick; up to MULTIPLE times that is accepted, but never more than CEILING of
+the change. Gradients that are not averaged, or a mean of rank means, alter a change by several percent.
 
-A stretch that exceeds this may hold a decision that hung by a rounding. It is then trained again from nudged states, on
-one rank and on N: such a decision falls elsewhere, a mistake stays.
+A stretch that exceeds the limit may contain a decision that rounding tipped over. It is then repeated from
+nudged states, on one rank and on N: such a decision then agrees, a bug stays.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
 from lockstep.errors import UserError
-from lockstep.workloads.registry import Workload
+from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lockstep.distributed.pool import RankPool
 
+# Updates per stretch: two, so that the second one starts from state that this number of ranks produced.
 STRETCH = 2
 # Measured on CPUs, rounding alone reaches eleven times the median, in the first update in which control learns; the
-# mistakes that the tests plant reach 100,000 times.
+# bugs that the tests plant reach 100,000 times.
 MULTIPLE = 32
+# The largest accepted difference, as a fraction of a stretch's change.
 CEILING = 0.01
+# Repeats from nudged states before a stretch counts as broken.
 NUDGES = 4
-# Numbers are kept in fp32: a yardstick below its resolution measures nothing.
+# The weights are fp32: a yardstick below its resolution is meaningless.
 RESOLUTION = 2.0**-23
 _SHORT_RUNS = "lockstep.cli.short_runs"
 
@@ -48,7 +51,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Gap:
-    """How far two results of the same stretch are apart, as parts of what it changed."""
+    """How far apart two results of the same stretch are, as fractions of what it changed."""
 
     weights: float
     optimizer: float
@@ -56,23 +59,23 @@ class Gap:
     """The largest over metrics and counters, relative to their size (absolute for those below one)."""
 
     def within(self, limit: "Gap") -> bool:
-        """Whether no part is larger than the limit's; a NaN is."""
+        """Whether every part is within the limit; a NaN never is."""
         return all(mine <= most for mine, most in zip(astuple(self), astuple(limit), strict=True))
 
     @classmethod
     def over(cls, gaps: list["Gap"], choose: Callable[[list[float]], float]) -> "Gap":
-        """One number for each part, chosen from all gaps."""
+        """Reduce many gaps to one, part by part, e.g. with max or median."""
         return cls(*(choose(list(column)) for column in zip(*map(astuple, gaps), strict=True)))
 
 
 @dataclass(frozen=True)
 class Row:
-    """What `fast` came to on one number of ranks: the largest gap over the stretches."""
+    """The result of `fast` on one number of ranks: the largest gap over the stretches."""
 
     ranks: int
     gap: Gap
     on_edge: int
-    """Stretches that were within the limit only from a nudged state."""
+    """Stretches that were within the limit only when repeated from a nudged state."""
     holds: bool
 
 
@@ -81,7 +84,7 @@ class FastProof:
     """`fast`, stretch by stretch from the same states, on every number of ranks."""
 
     stretches: int
-    """Stretches that were compared: those in which something was learnt."""
+    """Stretches that were compared: those that changed the weights."""
     yardstick: Gap
     accepted: Gap
     rows: list[Row]
@@ -89,7 +92,7 @@ class FastProof:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Some updates on end on one number of ranks, and how far their result is from the same on one rank."""
+    """A continuous training on one number of ranks, and how far its result is from that of one rank."""
 
     sync: str
     ranks: int
@@ -98,28 +101,28 @@ class Outcome:
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference at all: what `exact` promises."""
+        """Whether there is no difference at all, as `exact` promises."""
         return not any(astuple(self.gap))
 
 
 class Proof:
-    """Trains briefly on the ranks of a pool; what comes of it is kept in a folder."""
+    """Runs short trainings on the ranks of a pool; their results are kept in a folder."""
 
-    def __init__(self, pool: "RankPool", workload: Workload, config: RunConfig, updates: int, folder: Path) -> None:
+    def __init__(self, pool: "RankPool", workload: Workload, config: AnyConfig, updates: int, folder: Path) -> None:
         self._pool, self._workload, self._updates, self._folder = pool, workload, updates, folder
-        # The last update's metrics are compared, so every update has to have some.
-        self._config = replace(config, threads=1, log_every=1)
-        self._timeout = 600.0 + 60.0 * updates
+        # log_every=1: the last update's metrics are compared, so every update must report some.
+        self._config = config.replace(threads=1, log_every=1)
+        self._timeout = 600.0 + 60.0 * updates  # seconds
 
     def fast(self, sizes: list[int], redo: str | Callable[..., Any] = f"{_SHORT_RUNS}:redo") -> FastProof:
-        """Compare stretches in true fp32; `redo` is what trains them on several ranks."""
+        """Compare stretches in true fp32; `redo` trains them on several ranks (tests plant bugs through it)."""
         place, count = self._place("walk"), -(-self._updates // STRETCH)
         arguments = (self._text("fast", "fp32"), count, STRETCH, str(place))
         one = _Results(place, self._run(f"{_SHORT_RUNS}:walk", *arguments, ranks=1))
-        # Before there is enough data to learn from, there is nothing to compare.
+        # Stretches before there is enough data to learn from change no weights: there is nothing to compare.
         starts = {name: a["start"] for name, a in one.answers.items() if one.moved(name, a["start"])}
         if not starts:
-            raise UserError(f"--updates {self._updates}: nothing is learnt in so few; give more")
+            raise UserError(f"--updates {self._updates}: too few, no weights were changed; give more")
         lanes = self._redo(f"{_SHORT_RUNS}:redo", "exact", 1, starts)
         yardstick = Gap.over([one.gap(lanes, name, start) for name, start in starts.items()], median)
         limit = Gap(*(min(CEILING, MULTIPLE * max(part, RESOLUTION)) for part in astuple(yardstick)))
@@ -127,11 +130,11 @@ class Proof:
         return FastProof(len(starts), yardstick, limit, rows)
 
     def on_end(self, sync: str, sizes: list[int]) -> Iterator[Outcome]:
-        """Train all updates on end, in the configuration's own precision, on each number of ranks."""
+        """Train all updates without a break, in the configuration's own precision, on each number of ranks."""
         results: dict[int, _Results] = {}
         for size in sizes:
             place = self._place(f"{sync}-{size}-on-end")
-            text = self._text(sync, self._config.precision)
+            text = self._text(sync, self._config.run.precision)
             arguments = (text, self._updates, str(place / "all"))
             results[size] = _Results(place, {"all": self._run(f"{_SHORT_RUNS}:train_briefly", *arguments, ranks=size)})
             gap = results[sizes[0]].gap(results[size], "all", None)
@@ -147,6 +150,7 @@ class Proof:
         for nudge in range(1, NUDGES + 1):
             if not outside:
                 break
+            # Both sides start from the same nudged state, so one rank has to repeat the stretch as well.
             again = self._redo(f"{_SHORT_RUNS}:redo", "fast", 1, outside, nudge)
             many = self._redo(redo, "fast", size, outside, nudge)
             gaps |= {name: again.gap(many, name, start) for name, start in outside.items()}
@@ -161,10 +165,10 @@ class Proof:
         return _Results(place, self._run(function, *arguments, ranks=size))
 
     def _run(self, function: str | Callable[..., Any], *arguments: Any, ranks: int) -> Any:
-        return self._pool.run(function, self._workload.name, *arguments, ranks=ranks, timeout=self._timeout)[0]
+        return self._pool.run(function, self._workload.target, *arguments, ranks=ranks, timeout=self._timeout)[0]
 
     def _text(self, sync: Any, precision: Any) -> str:
-        return to_yaml(replace(self._config, sync=sync, precision=precision))
+        return to_yaml(self._config.replace(sync=sync, precision=precision))
 
     def _place(self, name: str) -> Path:
         place = self._folder / name
@@ -174,7 +178,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class _Results:
-    """What stretches came to: files in a folder for each, and what the ranks answered."""
+    """The results of stretches: a folder of files for each, and what the ranks returned."""
 
     place: Path
     answers: Answers
@@ -195,9 +199,9 @@ class _Results:
 
 
 def distance(before: Tensors, one: Tensors, other: Tensors) -> float:
-    """The length of the difference of two results, relative to how far the first is from where it began.
+    """The L2 norm of the difference of two results, relative to how far the first moved from `before`.
 
-    What is not in `before`, as an optimiser's moments before its first step, began at zero.
+    What is missing in `before`, such as an optimiser's moments before its first step, counts as zero.
     """
     if one.keys() != other.keys():
         return math.inf
@@ -214,7 +218,7 @@ def _length(tensors: Tensors) -> float:
 
 
 def _read(place: Path, file: str) -> Tensors:
-    """A file of tensors in float64, without an optimiser's counts of steps: beside those its moments are nothing."""
+    """A file of tensors in float64, without the optimiser's step counts, which would dwarf its moments in a norm."""
     from lockstep.storage.tensor_file import decode
     from lockstep.untrusted import LARGEST_NUMBER, read_regular
 
@@ -223,7 +227,7 @@ def _read(place: Path, file: str) -> Tensors:
 
 
 def _largest_difference(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """Over all metrics, relative to their size (absolute for those below one); two that are NaN are the same."""
+    """The largest over all metrics, relative to their size (absolute below one); two NaNs are equal."""
     if one.keys() != other.keys():
         return math.inf
     same = {tag for tag in one if one[tag] == other[tag] or (math.isnan(one[tag]) and math.isnan(other[tag]))}

@@ -1,7 +1,7 @@
-"""`lockstep verify`: prove that 1 and N ranks train the same model, or that a run's files are what was written."""
+"""`lockstep verify`: proves that 1 and N ranks train the same model, or that a run's files are undamaged."""
 
 import tempfile
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,14 +10,13 @@ from rich.table import Table
 
 from lockstep.cli import argv as command
 from lockstep.cli.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Outcome, Proof
+from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, Pattern
-from lockstep.config.run_config import RunConfig
-from lockstep.config.sources import resolve
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import resources
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
-from lockstep.workloads.registry import Workload
+from lockstep.workloads.workload import Workload
 
 USAGE = "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN"
 
@@ -27,19 +26,21 @@ class VerifyOptions:
     """What is compared."""
 
     ranks: Annotated[str, Pattern(r"auto|\d{1,3}(,\d{1,3})*", "auto, or numbers of ranks, such as 1,2,4")] = "auto"
-    """Numbers of ranks, exact on every number up to the largest; auto = 1, 2, 4 ... to the GPUs, 1,2 without."""
+    """Numbers of ranks; exact checks every number up to the largest. auto = 1, 2, 4 ... GPUs, or 1,2 without GPUs."""
     updates: Count = 10
-    """Updates that each of them trains for."""
+    """Updates to train on each number of ranks."""
     preset: str = "debug"
     """Named configuration to train."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
 
 
-def verify(words: list[str]) -> int:
+def verify(arguments: list[str]) -> int:
     """The verb `verify`."""
-    subject, rest = command.take_subject(words, "workload or run", lambda _: command.help_text(USAGE, VerifyOptions))
-    if subject in registry.names():
+    subject, rest = command.take_subject(
+        arguments, "workload or run", lambda _: command.help_text(USAGE, VerifyOptions)
+    )
+    if registry.is_name(subject):
         return _verify_workload(registry.load(subject), rest)
     return _verify_run(RunDirectory.find(subject, Path("runs"), registry.names()), rest)
 
@@ -67,56 +68,57 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     from lockstep.distributed.world import choose_device
 
     options, rest = command.take(rest, VerifyOptions())
-    resolved = resolve(workload.preset(options.preset), overrides=rest)
+    resolved = workload.resolve(options.preset, overrides=rest)
     if "sync" in resolved.explicit:
-        raise UserError("sync: both modes are verified; leave it out")
-    wanted = ("cuda" if resources.visible_gpus() else "cpu") if options.device == "auto" else options.device
-    device = choose_device(wanted, 0).type
-    config = replace(workload.fit(resolved.config, resolved.explicit)[0], device=device)
+        raise UserError("sync: verify checks both modes; leave it out")
+    kind = ("cuda" if resources.visible_gpus() else "cpu") if options.device == "auto" else options.device
+    device = choose_device(kind, 0).type
+    config = workload.fit(resolved.config, resolved.explicit)[0].replace(device=device)
     sizes = _sizes(options.ranks, config.effective_lanes)
-    console, words = Console(), _Words(options.updates, _format(config, device), on_gpu=device == "cuda")
+    console, tables = Console(), _Tables(options.updates, _format(config, device), on_gpu=device == "cuda")
     print(
-        f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates, again and again ...",
+        f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates on each number of ranks ...",
         flush=True,
     )
     with RankPool(sizes[-1], device=device) as pool, tempfile.TemporaryDirectory() as folder:
         proof = Proof(pool, workload, config, options.updates, Path(folder))
         fast = proof.fast(sizes)
-        console.print(words.fast(fast))
+        console.print(tables.fast(fast))
         exact = list(proof.on_end("exact", list(range(1, sizes[-1] + 1))))
-        console.print(words.exact(exact))
-        console.print(words.drift(list(proof.on_end("fast", sizes))))
+        console.print(tables.exact(exact))
+        console.print(tables.drift(list(proof.on_end("fast", sizes))))
     broken = [f"fast on {row.ranks} ranks" for row in fast.rows if not row.holds]
     broken += [f"exact on {outcome.ranks} ranks" for outcome in exact if not outcome.same]
     if broken:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
-    print(f"one model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
+    print(f"same model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
     return 0
 
 
-def _sizes(words: str, lanes: int) -> list[int]:
-    """The numbers of ranks to compare, one among them."""
-    if words == "auto":
+def _sizes(text: str, lanes: int) -> list[int]:
+    """The numbers of ranks to compare, always including 1."""
+    if text == "auto":
         most = min(lanes, max(2, resources.visible_gpus()))
         return sorted({1, most, *(2**power for power in range(1, most.bit_length()) if 2**power < most)})
-    sizes = sorted({1, *(int(size) for size in words.split(","))})
+    sizes = sorted({1, *(int(size) for size in text.split(","))})
     if sizes[0] < 1 or sizes[-1] > lanes:
-        raise UserError(f"--ranks {words}: allowed are 1 to {lanes}, the lanes of this configuration")
+        # Every rank owns at least one lane.
+        raise UserError(f"--ranks {text}: allowed are 1 to {lanes}, the lanes of this configuration")
     return sizes
 
 
-def _format(config: RunConfig, device: str) -> str:
-    """The precision that the configuration trains in."""
+def _format(config: AnyConfig, device: str) -> str:
+    """The name of the precision that the configuration trains in."""
     import torch
 
     from lockstep.compute.precision import Precision
 
-    return Precision(config.precision, torch.device(device)).name
+    return Precision(config.run.precision, torch.device(device)).name
 
 
 @dataclass(frozen=True)
-class _Words:
-    """The tables, each with what it shows and by which rule."""
+class _Tables:
+    """The tables, each with a caption that says what it shows and what is accepted."""
 
     updates: int
     precision: str
@@ -127,10 +129,10 @@ class _Words:
         table = _table(
             f"fast: {proof.stretches} stretches of {STRETCH} updates, from the same states, in true fp32",
             ("ranks", "weights", "optimiser", "metrics", ""),
-            "Largest difference to one rank, as a part of what the stretch itself changed. Yardstick: one rank, lane "
-            "by lane, which alters nothing but the order of addition (median of the stretches). Accepted: "
-            f"{MULTIPLE} times that, or times fp32's own resolution ({RESOLUTION:.1e}) where that is more; at most "
-            f"{CEILING:.0%} of the change. On edge: stretches with a decision that hung by a rounding, such as a "
+            "Largest difference from one rank, as a fraction of what the stretch itself changed. Yardstick: one rank, "
+            "lane by lane, which changes only the order of addition (median of the stretches). Accepted: "
+            f"{MULTIPLE} times that, or times fp32's resolution ({RESOLUTION:.1e}) if that is larger; at most "
+            f"{CEILING:.0%} of the change. On edge: stretches in which rounding tipped a decision, such as a "
             "sampled action; from a state moved by 1 part in 65,536 they agree.",
         )
         table.add_row("1, lane by lane", *_numbers(proof.yardstick), "yardstick")
@@ -141,11 +143,11 @@ class _Words:
         return table
 
     def exact(self, outcomes: list[Outcome]) -> Table:
-        """One hash, or not."""
+        """The hash of the weights on each number of ranks."""
         table = _table(
-            f"exact: {self.updates} updates on end, in {self.precision}",
+            f"exact: {self.updates} updates in a row, in {self.precision}",
             ("ranks", "weights", "optimiser", "metrics", "sha256 of the weights", ""),
-            "Difference to one rank: none is accepted.",
+            "Difference from one rank: none is accepted.",
         )
         for outcome in outcomes:
             verdict = "holds" if outcome.same else "BROKEN"
@@ -153,14 +155,14 @@ class _Words:
         return table
 
     def drift(self, outcomes: list[Outcome]) -> Table:
-        """How far rounding leads in the precision of training."""
-        # Only fast rounds the factors of fp32 products, and only where the GPU can.
+        """How far rounding makes continuous trainings drift apart, in the precision of training."""
+        # TF32 rounds the factors of fp32 products; only fast mode uses it, and only GPUs have it.
         tf32 = " with TF32" if self.on_gpu and self.precision == "fp32" else ""
         table = _table(
-            f"for information: fast, {self.updates} updates on end, in {self.precision}{tf32}",
+            f"for information: fast, {self.updates} updates in a row, in {self.precision}{tf32}",
             ("ranks", "weights", "sha256 of the weights"),
-            "Difference to one rank, relative to the weights: how far rounding leads in the precision of training, "
-            "once it changes what is done. Not judged: `--sync exact` is for those who need the same bits.",
+            "Difference from one rank, relative to the weights: how far rounding drifts in the precision of training, "
+            "once it changes a decision. Not judged; use `--sync exact` if you need the same bits.",
         )
         for outcome in outcomes:
             table.add_row(str(outcome.ranks), _numbers(outcome.gap)[0], outcome.sha256[:16])

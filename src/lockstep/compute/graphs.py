@@ -1,4 +1,4 @@
-"""Recorded kernels: a function whose GPU work is captured once and replayed, so that Python costs nothing per call."""
+"""CUDA graphs: a function's GPU work is captured once and then replayed, so that Python costs nothing per call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,16 @@ import torch
 from lockstep.compute import torch_private
 from lockstep.compute.kernels import kernels_fit
 
+# Ordinary calls before the capture: libraries choose their kernels and allocate workspaces in the first ones, which
+# must not happen while a graph is captured.
 _EAGER_CALLS = 3
 
 
 class Recording:
-    """A function that runs as written at first and is a single graph launch from then on.
+    """A function that runs eagerly at first and as a single graph launch from then on.
 
     It must always be called with the same objects, read and write the same tensors, and never wait for the device.
-    The first calls are ordinary ones (libraries choose their kernels and allocate then), so no call is wasted.
+    The warm-up calls do real work, so captured and eager runs compute the same.
     """
 
     def __init__(self, function: Callable[..., Any], device: torch.device) -> None:
@@ -32,6 +34,8 @@ class Recording:
             return self._result
         self._calls += 1
         if self._calls <= _EAGER_CALLS:
+            # On a side stream, as torch requires of the calls before a capture. Each stream waits for the other, so the
+            # order with the work around this call stays.
             side = torch.cuda.Stream(self._device)
             side.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(side):
@@ -42,30 +46,33 @@ class Recording:
         with torch.cuda.graph(graph):
             self._result = self._function(*arguments)
         self._graph = graph
+        # Capturing only records the kernels: this call's own work is the first replay.
         graph.replay()
         return self._result
 
 
 class Accelerator:
-    """What a run does to make its kernels fast: compile and record on a GPU, nothing on a CPU."""
+    """Makes a run's functions fast: compiled and captured on a GPU, unchanged on a CPU."""
 
     def __init__(self, device: torch.device, setting: str, exact: bool) -> None:
-        # A compiled kernel may be chosen by a timing, which exact mode cannot allow.
+        # Never in exact mode: the compiler may choose between kernels by timing them.
         self.records = device.type == "cuda" and setting != "none" and not exact
         self._compiles = (self.records and setting == "auto" and kernels_fit(device)) or setting == "default"
         self._device = device
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, recorded where this device can."""
+        """The function as a CUDA graph if this run captures graphs, else unchanged."""
         return Recording(function, self._device) if self.records else function
 
     def compile(self, function: Any) -> Any:
-        """The function or module, compiled where the run asks for it; one that draws random numbers must not be.
+        """The function or module, compiled if the run asks for it. It must not draw random numbers.
 
-        Their products wrap around; a C++ compiler takes that for impossible in signed numbers and changes the result.
+        The generator relies on 64-bit products that wrap around. Signed overflow is undefined in C++, so a compiled
+        CPU kernel may give other numbers.
         """
         if not self._compiles:
             return function
+        # On a GPU several kernels are compiled at once, by worker processes that need time to start.
         if self.records:
             torch_private.start_compilers()
         return torch.compile(function, dynamic=False)

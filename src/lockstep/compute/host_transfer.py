@@ -1,4 +1,4 @@
-"""From the host to the device in one piece, without a wait. E: environments."""
+"""Copies between host and device that do not block: several tensors in one transfer. E: environments."""
 
 import math
 from collections.abc import Mapping
@@ -8,29 +8,35 @@ from torch import Tensor
 
 
 class HostTransfer:
-    """Named numbers of E environments, sent together as float32; what arrives lies where it always does."""
+    """Named tensors of E environments, copied to the device together as float32.
+
+    The tensors on the device keep their memory, so that captured graphs can read them.
+    """
 
     def __init__(self, count: int, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
         widths = {name: math.prod(shape) for name, shape in shapes.items()}
         whole, on_gpu = (count, sum(widths.values())), device.type == "cuda"
+        # Pinned: only page-locked memory can be copied without blocking the host.
         self._sent = torch.zeros(whole, pin_memory=on_gpu)
         self._passed = torch.cuda.Event() if on_gpu else None
         self._arrived = torch.zeros(whole, device=device)
         self._parts: dict[str, Tensor] = {}
         self.views: dict[str, Tensor] = {}
-        """(E, ...) what was sent last, on the device."""
+        """(E, ...) the tensors on the device, by name."""
         offset = 0
         for name, shape in shapes.items():
             part = slice(offset, offset + widths[name])
+            # A scalar per environment has the shape (), which unflatten does not take: (E, 1) on the way, (E,) outside.
             self._parts[name] = self._sent[:, part].unflatten(1, shape or (1,))
             view = self._arrived[:, part].unflatten(1, shape or (1,))
             self.views[name] = view if shape else view.squeeze(1)
             offset += widths[name]
 
     def send(self, **values: Tensor) -> None:
-        """Send (E, ...) host tensors, all of them."""
+        """Copy (E, ...) host tensors to the device, one for every name."""
         if self._passed is not None:
-            # What was sent last may still be on its way; where the host has waited for an answer it is not.
+            # The previous copy may still read the pinned memory that is overwritten below. After an `Answer.wait` it
+            # never does, and this returns at once.
             self._passed.synchronize()
         for name, part in self._parts.items():
             part.copy_(values[name].view_as(part))
@@ -40,7 +46,7 @@ class HostTransfer:
 
 
 class Answer:
-    """One tensor on its way back to the host, for which the host waits when it needs it and no earlier."""
+    """One tensor copied back to the host; the host blocks only when it needs the values."""
 
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         on_gpu = device.type == "cuda"
@@ -48,13 +54,13 @@ class Answer:
         self._arrived = torch.cuda.Event() if on_gpu else None
 
     def ask(self, tensor: Tensor) -> None:
-        """Begin to fetch what the device will have computed by now."""
+        """Start copying a tensor to the host, behind the work that is already queued on the device."""
         self._here.copy_(tensor, non_blocking=self._arrived is not None)
         if self._arrived is not None:
             self._arrived.record()
 
     def wait(self) -> Tensor:
-        """The numbers, on the host."""
+        """The values on the host, valid until the next `ask`."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._here

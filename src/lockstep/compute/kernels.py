@@ -1,4 +1,4 @@
-"""Kernels of our own, written in Triton: whether a run uses them, and what hinders a machine that cannot build them."""
+"""Lockstep's own Triton kernels: whether a run uses them, and why a machine cannot build them."""
 
 import importlib.util
 import os
@@ -11,37 +11,42 @@ if TYPE_CHECKING:
     import torch
 
 SWITCH = "LOCKSTEP_KERNELS"
-"""The environment variable that turns them off (none): for a machine on which Triton itself is broken."""
+"""The environment variable that turns them off if it is `none`: for machines on which Triton is broken."""
 
 
 def hindrance() -> str | None:
-    """Why this machine cannot build kernels for a GPU, in words; None where it can."""
+    """Why this machine cannot build kernels for a GPU; None if it can."""
     if os.environ.get(SWITCH) == "none":
         return f"{SWITCH}=none is set"
     if importlib.util.find_spec("triton") is None:
         return "the package triton is missing"
-    # What starts a kernel is a small C program, built where it is needed first.
+    # Triton launches a kernel through a small C extension, which it compiles on first use.
     compiler = os.environ.get("CC")
     if compiler and not shutil.which(compiler):
-        return f"CC={compiler!r} is no program"
+        return f"CC={compiler!r} is not a program"
     if not (compiler or shutil.which("gcc") or shutil.which("clang")):
         return "a C compiler (gcc or clang) is missing"
     scheme = sysconfig.get_default_scheme()
-    # As Triton looks for them: Debian's own scheme names a folder that has none.
+    # As Triton does: Debian's own scheme, posix_local, names a folder without headers.
     include = sysconfig.get_paths("posix_prefix" if scheme == "posix_local" else scheme)["include"]
     return None if (Path(include) / "Python.h").is_file() else "Python's C headers (python3-dev) are missing"
 
 
-# Kept here, since a compiler that follows `kernels_fit` could not follow a search for programs.
+# A module variable, because torch.compile traces through `kernels_fit` and could not trace a search of the PATH.
 _used = hindrance() is None
 
 
-def use(wanted: bool) -> None:
-    """Use kernels from now on, or do without: a kernel rounds otherwise than the same step by step."""
+def use(enabled: bool) -> None:
+    """Turn kernels on or off for this process. All ranks must agree: a kernel rounds differently from eager code."""
     global _used
-    _used = wanted
+    _used = enabled
+
+
+def used() -> bool:
+    """Whether kernels are in use."""
+    return _used
 
 
 def kernels_fit(device: "torch.device") -> bool:
-    """Whether this run's kernels can compute on this device."""
+    """Whether this run uses its kernels on this device."""
     return device.type == "cuda" and _used

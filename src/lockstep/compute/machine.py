@@ -1,4 +1,4 @@
-"""What this machine has. Nothing here needs torch until a GPU is asked for."""
+"""The hardware of this machine. torch is imported only when a GPU is looked for."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ import psutil
 
 @dataclass(frozen=True)
 class Machine:
-    """The device that sizes are chosen by; `memory_gb` 0 means that there is no GPU."""
+    """The hardware that default sizes depend on; `memory_gb` is 0 without a GPU."""
 
     name: str
     memory_gb: float
@@ -18,7 +18,7 @@ class Machine:
 
 
 def is_arm() -> bool:
-    """Whether the processor is one of Arm's, for which some libraries have slow corners."""
+    """Whether this is an Arm processor, on which some oneDNN and OpenBLAS kernels are slow."""
     return platform.machine() in ("aarch64", "arm64")
 
 
@@ -26,7 +26,9 @@ def this_machine() -> Machine:
     """The first visible GPU, or the CPU."""
     import torch
 
+    # The affinity mask, where there is one, is smaller than the machine in containers and under schedulers.
     logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # psutil counts the cores of the whole machine.
     physical = min(psutil.cpu_count(logical=False) or logical, logical)
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)

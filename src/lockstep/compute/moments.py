@@ -1,4 +1,4 @@
-"""Moments over the world, from sums that add up in any number of parts."""
+"""Mean and standard deviation over the world, from sums that can be added over any number of parts."""
 
 import torch
 from torch import Tensor
@@ -6,15 +6,16 @@ from torch import Tensor
 
 def moment_sums(values: Tensor) -> Tensor:
     """(sum, sum of squares, count) over the last axis in float64: (..., N) -> (..., 3)."""
+    # float64: the variance is a difference of two large numbers when the mean is far from zero.
     wide = values.to(torch.float64)
     count = torch.full(wide.shape[:-1], float(wide.shape[-1]), dtype=torch.float64, device=values.device)
     return torch.stack((wide.sum(-1), (wide * wide).sum(-1), count), dim=-1)
 
 
 def mean_and_deviation(sums: Tensor) -> Tensor:
-    """(mean, standard deviation) in float32 from added-up moment sums: (..., 3) -> (..., 2)."""
+    """(mean, standard deviation) in float32 from the total of moment sums: (..., 3) -> (..., 2)."""
     total, squares, count = sums.unbind(-1)
     mean = total / count
-    # Bessel's correction, as torch.std has it.
+    # Bessel's correction, as in torch.std. Rounding can make the difference negative, hence the first clamp.
     variance = (squares / count - mean * mean).clamp(min=0.0) * count / (count - 1).clamp(min=1.0)
     return torch.stack((mean, variance.sqrt()), dim=-1).to(torch.float32)

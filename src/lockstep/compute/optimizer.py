@@ -1,4 +1,4 @@
-"""One optimiser step that is the same on every rank: clip, refuse what is not finite, move."""
+"""The optimizer step, the same on every rank: clip the gradient, skip it if it is not finite, update the weights."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from lockstep.compute import torch_private
 
 
 class Optimizer:
-    """Adam over named parameters, with the norm of the gradient limited and steps that are not finite left out.
+    """Adam over named parameters, with gradient clipping by norm; steps with a non-finite gradient are skipped.
 
     With a weight decay it is AdamW; biases and the scales of norms do not decay.
     """
@@ -25,23 +25,25 @@ class Optimizer:
         scales: Mapping[str, float] | None = None,
         weight_decay: float = 0.0,
     ) -> None:
-        """`scales`: what the rate is multiplied with for parameters whose names begin so, where it is not one."""
+        """`scales`: factors on the learning rate, by the prefix of the parameters' names; 1 for all others."""
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         device = self._parameters[0].device
         self._max_norm = max_norm
         on_gpu = device.type == "cuda"
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        # One group for each pair of (learning rate factor, weight decay).
         for name, parameter in parameters.items():
             kind = _scale_of(name, scales or {}), weight_decay * _decays(name, parameter)
             groups.setdefault(kind, []).append(parameter)
         self._scales = [scale for scale, _ in groups]
+        # A fused optimizer can skip a step by a flag on the device (see `step`); on MPS the host decides instead.
         self._fused = device.type != "mps"
         self._adam = torch.optim.AdamW(
             [
-                # A recorded graph needs its rate in device memory; fused Adam on a CPU wants a plain number.
-                {"params": some, "weight_decay": decay, "lr": torch.zeros((), device=device) if on_gpu else 0.0}
-                for (_, decay), some in groups.items()
+                # A CUDA graph reads the rate from device memory; fused Adam on a CPU needs a plain number.
+                {"params": members, "weight_decay": decay, "lr": torch.zeros((), device=device) if on_gpu else 0.0}
+                for (_, decay), members in groups.items()
             ],
             eps=eps,
             betas=betas,
@@ -50,26 +52,30 @@ class Optimizer:
         )
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next steps."""
+        """Set the learning rate of the next steps."""
         for group, scale in zip(self._adam.param_groups, self._scales, strict=True):
             if isinstance(group["lr"], Tensor):
+                # In place: a captured graph holds the address of this tensor.
                 group["lr"].fill_(rate * scale)
             else:
                 group["lr"] = rate * scale
 
     def step(self) -> tuple[Tensor, Tensor]:
-        """Move the parameters; returns the gradient's norm before clipping and whether it was finite."""
+        """Update the parameters; returns the gradient's norm before clipping and whether it was finite."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch_private.norms(gradients)))
+        # One non-finite element makes the norm non-finite, so one test covers all gradients.
         finite = torch.isfinite(norm)
+        # 1e-6 as in torch.nn.utils.clip_grad_norm_. Always multiplied: a branch would wait for the device.
         torch_private.multiply(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
+        # The decision stays on the device: no synchronization, and a captured graph can take it.
         torch_private.leave_out_next_step(self._adam, (~finite).to(torch.float32))
         if self._fused or bool(finite):
             self._adam.step()
         return norm, finite
 
     def state(self) -> dict[str, Tensor]:
-        """Moments and step counts by parameter name."""
+        """Adam's moments and step counts, as `<kind>.<parameter name>`."""
         return {
             f"{kind}.{name}": value.detach()
             for name, parameter in zip(self._names, self._parameters, strict=True)
@@ -77,8 +83,8 @@ class Optimizer:
         }
 
     def outline(self) -> dict[str, Tensor]:
-        """A state as `state` gives it after a step, without numbers."""
-        kinds = {"exp_avg", "exp_avg_sq", "step"}
+        """The names and shapes that `state` has after the first step, without values (on the meta device)."""
+        kinds = {"exp_avg", "exp_avg_sq", "step"}  # what torch's AdamW keeps for each parameter
         return {
             f"{kind}.{name}": torch.empty(() if kind == "step" else parameter.shape, device="meta")
             for name, parameter in zip(self._names, self._parameters, strict=True)
@@ -86,7 +92,8 @@ class Optimizer:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Restore what `state` returned."""
+        # Not through AdamW.load_state_dict, which identifies parameters by position instead of by name.
         for name, parameter in zip(self._names, self._parameters, strict=True):
             kept = {key.split(".", 1)[0]: value for key, value in state.items() if key.split(".", 1)[1] == name}
             if kept:
@@ -97,20 +104,22 @@ class Optimizer:
 
 
 def scheduled_rate(rate: float, schedule: str, steps: int, total_steps: int, warmup: int, stride: int) -> float:
-    """The learning rate of an update of `stride` steps after `steps`: warm-up, then the schedule over the whole run."""
+    """The learning rate of the update from `steps` to `steps + stride`: a schedule over the whole run, with warm-up."""
     progress = min(steps / total_steps, 1.0)
     factor = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}
+    # Warm-up counts the steps at the end of the update: the first update must not have a rate of 0.
     return rate * factor[schedule] * (min(1.0, (steps + stride) / warmup) if warmup else 1.0)
 
 
 def _scale_of(name: str, scales: Mapping[str, float]) -> float:
-    return next((scale for beginning, scale in scales.items() if name.startswith(beginning)), 1.0)
+    return next((scale for prefix, scale in scales.items() if name.startswith(prefix)), 1.0)
 
 
 def _decays(name: str, parameter: nn.Parameter) -> bool:
+    # By name as well: in an ensemble the members' biases and scales are stacked into matrices.
     return parameter.dim() > 1 and name.rpartition(".")[2] not in ("bias", "scale")
 
 
 def _like(value: Tensor, parameter: nn.Parameter) -> Tensor:
-    # The same memory order as the parameter: another order would add up the same numbers differently.
+    # In the parameter's memory layout: in another one, sums over the same numbers would round differently.
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

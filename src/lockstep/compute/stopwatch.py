@@ -1,4 +1,4 @@
-"""Where the time of an update goes."""
+"""How the time of an update is divided between its parts."""
 
 import contextlib
 import time
@@ -9,7 +9,7 @@ import torch
 
 
 class Stopwatch:
-    """Seconds spent in named parts. On a GPU they are the time of the calls unless `precise` waits for the device."""
+    """Seconds spent in named parts. On a GPU this is the time to launch the work, unless `precise` waits for it."""
 
     def __init__(self, device: torch.device, precise: bool = False) -> None:
         self._waits = precise and device.type == "cuda"
@@ -22,6 +22,7 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         if self._waits:
+            # Not the default: a wait after every part would stop the host from running ahead of the device.
             torch.cuda.synchronize(self._device)
         self._seconds[name] += time.perf_counter() - start
 

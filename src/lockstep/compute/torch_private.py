@@ -1,6 +1,6 @@
-"""What torch offers without promising it, in one place: why each is used, and what is done on a torch without it.
+"""Undocumented functions of torch, in one place: why each is used, and the fallback on a torch without it.
 
-`missing` names what the installed torch lacks; a test holds it to nothing on every supported version.
+`missing` lists what the installed torch lacks; a test checks on every supported version that the list is empty.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ USED = (
     "torch._foreach_lerp_",
     "torch._inductor.async_compile.maybe_warm_pool",
 )
-"""Undocumented names that are used below."""
+"""The undocumented names that are used below."""
 
 
 def missing() -> list[str]:
@@ -34,8 +34,8 @@ def _exists(name: str) -> bool:
         return False
 
 
-# One kernel for a whole list of tensors instead of one for each. torch's own optimisers and clip_grad_norm_ stand on
-# these; without them the same is done tensor by tensor, with the same bits.
+# One kernel for a whole list of tensors instead of one per tensor. torch's own optimizers and clip_grad_norm_ are built
+# on these. The fallbacks work tensor by tensor and give the same bits.
 
 
 def norms(tensors: list[Tensor]) -> list[Tensor]:
@@ -46,7 +46,7 @@ def norms(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def multiply(tensors: list[Tensor], factor: Tensor) -> None:
-    """Multiply each tensor by a number that stays on the device, in place."""
+    """Multiply each tensor in place by a scalar that stays on the device."""
     if hasattr(torch, "_foreach_mul_"):
         torch._foreach_mul_(tensors, factor)
         return
@@ -55,7 +55,7 @@ def multiply(tensors: list[Tensor], factor: Tensor) -> None:
 
 
 def divide(tensors: list[Tensor], divisor: Tensor) -> None:
-    """Divide each tensor by a number that stays on the device, in place."""
+    """Divide each tensor in place by a scalar that stays on the device."""
     if hasattr(torch, "_foreach_div_"):
         torch._foreach_div_(tensors, divisor)
         return
@@ -64,7 +64,7 @@ def divide(tensors: list[Tensor], divisor: Tensor) -> None:
 
 
 def move_towards(targets: list[Tensor], sources: list[Tensor], share: float) -> None:
-    """Move each target this share of the way to its source, in place."""
+    """Move each target this share of the way towards its source, in place."""
     if hasattr(torch, "_foreach_lerp_"):
         torch._foreach_lerp_(targets, sources, share)
         return
@@ -73,19 +73,19 @@ def move_towards(targets: list[Tensor], sources: list[Tensor], share: float) -> 
 
 
 def leave_out_next_step(optimizer: Optimizer, where: Tensor) -> None:
-    """Have a fused optimiser leave everything as it is in its next step where the flag is 1, without asking for it.
+    """Make a fused optimizer skip its next step if the flag (a float on the device) is 1, without reading it.
 
-    torch's GradScaler uses this attribute to skip a step on the device; a fused optimiser that does not read it would
-    take a step that should be left out, so a test looks at what it does.
+    torch's GradScaler sets the same attribute to skip a step on the device. A fused optimizer that ignored it would
+    take a step that must be skipped, so a test checks its effect.
     """
     optimizer.found_inf = where  # type: ignore[attr-defined]
 
 
 @functools.cache
 def start_compilers() -> None:
-    """Start the processes that compile kernels: until they are ready, kernels are compiled one after the other.
+    """Start torch's compile workers; until they are ready, kernels are compiled one after another.
 
-    Compiling starts them too, but they need seconds, which pass here while environments are made.
+    The first compilation would start them too, but they take seconds, which overlap here with building environments.
     """
     with contextlib.suppress(ImportError):
         from torch._inductor.async_compile import maybe_warm_pool

@@ -114,23 +114,12 @@ class FieldGroup:
 
 def settings_of(config_class: type) -> dict[str, Setting]:
     """List every field of a configuration class by name, in the order of declaration."""
-    return _schema(config_class)[0]
+    return _settings(config_class)
 
 
 def values_of(config: Any) -> dict[str, Any]:
     """Every field of a configuration with its value, in the order of declaration."""
     return {name: getattr(config, name) for name in settings_of(type(config))}
-
-
-def spelled_names(config_class: type) -> dict[str, str]:
-    """List every accepted name (fields and aliases) with the field that it means."""
-    return _schema(config_class)[1]
-
-
-def find(config_class: type, key: str) -> Setting | None:
-    """Find the field that a key means, by its name or an alias; `-` and `_` are the same."""
-    name = spelled_names(config_class).get(key.replace("-", "_"))
-    return settings_of(config_class)[name] if name else None
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -163,15 +152,9 @@ def describe_fields(config_class: type) -> list[FieldGroup]:
 
 
 @functools.cache
-def _schema(config_class: type) -> tuple[dict[str, Setting], dict[str, str]]:
+def _settings(config_class: type) -> dict[str, Setting]:
     hints = get_type_hints(config_class, include_extras=True)
-    settings = {item.name: _setting(item.name, hints[item.name], item.default) for item in fields(config_class)}
-    names = {name: name for name in settings}
-    for setting in settings.values():
-        for alias in setting.aliases:
-            assert alias not in names, f"{config_class.__name__} uses the name {alias} twice"
-            names[alias] = setting.name
-    return settings, names
+    return {item.name: _setting(item.name, hints[item.name], item.default) for item in fields(config_class)}
 
 
 def _setting(name: str, hint: Any, default: Any) -> Setting:

@@ -8,24 +8,26 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
-from lockstep.config.fields import Setting, find, nearest, spelled_names, values_of
+from lockstep.config.config import AnyConfig, Config, Layout
+from lockstep.config.fields import Setting, nearest
+from lockstep.config.schema import Schema
 from lockstep.config.values import from_text, shown
 from lockstep.config.yaml_text import Leaf, read_file, read_text, shown_path
 from lockstep.errors import UserError
 
-Config = TypeVar("Config")
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
-class Resolved(Generic[Config]):
-    """A configuration, and for each field the user gave, where it was given."""
+class Resolved(Generic[Options]):
+    """A configuration, and for each setting the user gave, where it was given."""
 
-    config: Config
+    config: Options
     sources: dict[str, str]
 
     @property
     def explicit(self) -> frozenset[str]:
-        """The fields that the user gave, in a file or as flags."""
+        """The settings that the user gave, in a file or as flags."""
         return frozenset(self.sources)
 
 
@@ -38,45 +40,79 @@ class _Given:
     where: str
 
 
-def resolve(base: Config, *, config_file: str | Path | None = None, overrides: Sequence[str] = ()) -> Resolved[Config]:
-    """Lay a YAML file and then flags (`--field value`, `field=value`) over a preset or a run's configuration."""
-    config_class = type(base)
+def resolve(
+    base: Options, *, config_file: str | Path | None = None, overrides: Sequence[str] = ()
+) -> Resolved[Options]:
+    """Lay a YAML file and then flags (`--field value`, `field=value`) over a configuration or a verb's options."""
+    schema = _schema_of(base)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     if config_file is not None:
-        source = shown_path(config_file)
-        values, sources = _from_leaves(config_class, read_file(config_file), source)
-    for given in _flags(config_class, overrides):
-        setting = _setting(config_class, given)
+        values, sources = _from_leaves(schema, read_file(config_file), shown_path(config_file))
+    for given in _flags(schema, overrides):
+        setting = _setting(schema, given)
         if setting:
             values[setting.name] = _value(setting, given)
             sources[setting.name] = given.where
-    return Resolved(dataclasses.replace(cast(Any, base), **values), sources)
+    changed = base.replace(**values) if isinstance(base, Config) else dataclasses.replace(cast(Any, base), **values)
+    return Resolved(cast(Options, changed), sources)
 
 
-def to_yaml(config: Any) -> str:
-    """Write every field on a line, in the order of declaration; `from_yaml` gives back an equal configuration."""
-    return yaml.safe_dump(values_of(config), sort_keys=False, allow_unicode=True, width=100_000)
+def _schema_of(base: Any) -> Schema:
+    return base.layout.schema if isinstance(base, Config) else Schema.of(type(base))
 
 
-def from_yaml(text: str, config_class: type[Config], source: str = "config.yaml") -> Config:
+def to_yaml(config: AnyConfig) -> str:
+    """Write every setting on a line, group by group; `from_yaml` gives back an equal configuration."""
+    sections = config.layout.schema.split(config.values())
+    written = (
+        f"# {section}\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100_000)}"
+        for section, values in sections.items()
+        if values
+    )
+    return "".join(written)
+
+
+def from_yaml(text: str, layout: Layout, source: str = "config.yaml") -> AnyConfig:
     """Read the configuration that a YAML text holds; what it leaves out keeps its default."""
-    values, _ = _from_leaves(config_class, read_text(text, source), source)
-    return config_class(**values)
+    values, _ = _from_leaves(layout.schema, read_text(text, source), source)
+    return layout.config(values)
 
 
-def _from_leaves(config_class: type, leaves: list[Leaf], source: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read values and sources by field. Sections are for the reader's eye: a leaf counts by its own name."""
+def choices(words: Sequence[str], config_file: str | Path | None = None) -> dict[str, str]:
+    """The algorithm and the network that a file or flags name: they decide which other settings there are."""
+    chosen = _chosen(read_file(config_file)) if config_file is not None else {}
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        key, equals, text = word.removeprefix("--").removeprefix("run.").partition("=")
+        if key in _CHOICES and (equals or word.startswith("--")):
+            chosen[key] = text if equals else following
+    return chosen
+
+
+def choices_in(text: str, source: str = "config.yaml") -> dict[str, str]:
+    """The algorithm and the network that a YAML text names."""
+    return _chosen(read_text(text, source))
+
+
+_CHOICES = ("algorithm", "network")
+
+
+def _chosen(leaves: list[Leaf]) -> dict[str, str]:
+    return {leaf.path[-1]: leaf.text for leaf in leaves if leaf.path[-1] in _CHOICES and leaf.text}
+
+
+def _from_leaves(schema: Schema, leaves: list[Leaf], source: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read values and sources by setting. Sections are for the reader's eye: a leaf counts by its own name."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for leaf in leaves:
         given = _Given(leaf.path[-1], leaf.text, f"{source}:{leaf.line}")
         for section in leaf.path[:-1]:
-            if setting := find(config_class, section):
+            if setting := schema.find(section):
                 raise UserError(
                     f"{setting.name} ({given.where}): needs a value, not a section; allowed: {setting.allowed}"
                 )
-        setting = _setting(config_class, given)
+        setting = _setting(schema, given)
         if setting and setting.name in values:
             raise UserError(
                 f"{setting.name} {shown(leaf.text)} ({given.where}): given before, at {sources[setting.name]}"
@@ -87,7 +123,7 @@ def _from_leaves(config_class: type, leaves: list[Leaf], source: str) -> tuple[d
     return values, sources
 
 
-def _flags(config_class: type, tokens: Sequence[str]) -> Iterator[_Given]:
+def _flags(schema: Schema, tokens: Sequence[str]) -> Iterator[_Given]:
     """Read the words of a command line, one setting at a time."""
     words = list(reversed(tokens))
     while words:
@@ -99,8 +135,8 @@ def _flags(config_class: type, tokens: Sequence[str]) -> Iterator[_Given]:
             yield _Given(name, text, f"override {shown(name)}=")
             continue
         where = f"flag --{name}" if name.isprintable() and len(name) <= 60 else f"flag {shown(word)}"
-        negated = find(config_class, name[3:]) if name.startswith(("no-", "no_")) else None
-        setting = find(config_class, name)
+        negated = schema.find(name[3:]) if name.startswith(("no-", "no_")) else None
+        setting = schema.find(name)
         is_switch = setting is not None and setting.kind is bool
         has_value = bool(words) and not words[-1].startswith("--")
         if equals:
@@ -112,25 +148,26 @@ def _flags(config_class: type, tokens: Sequence[str]) -> Iterator[_Given]:
         elif has_value:
             yield _Given(name, words.pop(), where)
         else:
-            _setting(config_class, _Given(name, None, where))
+            _setting(schema, _Given(name, None, where))
             raise UserError(
                 f"{shown(name)} ({where}): a value is needed; allowed: {setting.allowed if setting else 'one'}"
             )
 
 
-def _setting(config_class: type, given: _Given) -> Setting | None:
+def _setting(schema: Schema, given: _Given) -> Setting | None:
     """Find the field a key means; None where it is a key that has one answer here, and that one was given."""
-    if setting := find(config_class, given.key):
+    if setting := schema.find(given.key):
         return setting
     told = f"{shown(given.key)} {shown(given.text)} ({given.where})"
-    only = getattr(config_class, "only_values", {}).get(given.key.replace("-", "_"))
-    elsewhere = getattr(config_class, "told_elsewhere", {}).get(given.key.replace("-", "_"))
+    elsewheres = schema.gathered("told_elsewhere")
+    only = schema.gathered("only_values").get(given.key.replace("-", "_"))
+    elsewhere = elsewheres.get(given.key.replace("-", "_"))
     if only is not None and str(given.text).lower() == only.lower():
         return None
     if elsewhere is not None:
         raise UserError(f"{told}: not a setting of a run; {elsewhere}")
     if only is None:
-        names = {key: f"--{key}" for key in getattr(config_class, "told_elsewhere", {})} | spelled_names(config_class)
+        names = {key: f"--{key}" for key in elsewheres} | schema.names
         near = nearest(given.key.replace("-", "_"), list(names))
         hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
         raise UserError(f"{told}: unknown setting; {hint}; --help lists all")

@@ -12,6 +12,7 @@ _SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no
 _LARGEST_WHOLE = 2**63 - 1
 _LARGEST_NUMBER = 3.4e38  # What float32 holds; a device would turn anything beyond into an infinity.
 _LONGEST_TEXT = 1024
+_LONGEST_NAME = 255
 
 
 def is_switch_word(text: str) -> bool:
@@ -66,6 +67,9 @@ def _check_text(setting: Setting, value: Any) -> None:
         raise ValueError("does not fit")
     if len(value) > _LONGEST_TEXT:
         raise ValueError(f"longer than {_LONGEST_TEXT} characters")
+    # Most texts are paths: a name that no file system takes would otherwise fail wherever it is first looked at.
+    if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in re.split("[/,]", value)):
+        raise ValueError(f"has a name longer than {_LONGEST_NAME} bytes in it")
 
 
 def _check_number(setting: Setting, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""How ranks would reach each other: ports, names, interfaces, and the variables that NCCL and gloo read."""
+"""Checks of the network between ranks: ports, host name, interfaces, and the variables that NCCL and gloo read."""
 
 import os
 import socket
@@ -10,45 +10,47 @@ from lockstep.distributed.nccl import Facts, settings
 from lockstep.errors import LockstepError
 from lockstep.launch.sockets import loopback_listener, port_owner
 
+# torchrun's default, and the port of PyTorch's tutorials.
 _GUIDES_PORTS = (29500, 12355)
-"""What launchers use when they are told a fixed port."""
 _INTERFACES = Path("/sys/class/net")
+# Variables that tutorials set and that change nothing.
 _WITHOUT_EFFECT = {
-    "NCCL_TIMEOUT": "nothing reads it; how long ranks wait is --timeout SECONDS",
-    "NCCL_BLOCKING_WAIT": "nothing reads it any more; how long ranks wait is --timeout SECONDS",
-    "NCCL_ASYNC_ERROR_HANDLING": "its name is TORCH_NCCL_ASYNC_ERROR_HANDLING now, and its default is right",
+    "NCCL_TIMEOUT": "nothing reads it; ranks wait for --timeout SECONDS",
+    "NCCL_BLOCKING_WAIT": "nothing reads it any more; ranks wait for --timeout SECONDS",
+    "NCCL_ASYNC_ERROR_HANDLING": "it is called TORCH_NCCL_ASYNC_ERROR_HANDLING now, and its default is right",
 }
 
 
 def look_at_network(facts: Facts, environment: Mapping[str, str] = os.environ) -> list[Finding]:
-    """Loopback, this machine's name, usual ports, and every variable that is set wrongly."""
+    """Check loopback, this machine's name, the usual ports, and the variables of NCCL and gloo."""
     return [loopback(), own_name(), *usual_ports(), *variables(facts, environment, _interfaces())]
 
 
 def loopback() -> Finding:
-    """Whether ranks of one machine can meet at all."""
+    """Check that ranks of one machine can connect to each other."""
     try:
+        # A real connection: a firewall may allow a socket to listen and still block who connects.
         with loopback_listener() as listener:
             socket.create_connection(listener.getsockname(), timeout=2).close()
             return ok("ports", "a free port on loopback answers; a run on one machine picks its own")
     except (OSError, LockstepError) as error:
-        fix = "ranks meet on 127.0.0.1: let the firewall or sandbox allow it (ip link set lo up)"
+        fix = "ranks connect over 127.0.0.1: allow it in the firewall or sandbox (ip link set lo up)"
         return bad("ports", f"loopback does not answer: {error}", fix)
 
 
 def own_name() -> Finding:
-    """Whether this machine's name resolves, which several machines need."""
+    """Check that this machine's name resolves, which runs on several machines need."""
     name = socket.gethostname()
     try:
         address = socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0]
     except OSError:
         fix = f"needed for several machines only: add '<address> {name}' to /etc/hosts, or set GLOO_SOCKET_IFNAME"
-        return warn("host name", f"{name} resolves to nothing", fix)
+        return warn("host name", f"{name} does not resolve", fix)
     return ok("host name", f"{name} is {address}")
 
 
 def usual_ports() -> list[Finding]:
-    """Fixed ports that other launchers use: taken ones only matter with torchrun and several machines."""
+    """Warn of taken ports that other launchers use by default; Lockstep picks a free one itself."""
     found = []
     for port in _GUIDES_PORTS:
         with socket.socket() as probe:
@@ -60,7 +62,8 @@ def usual_ports() -> list[Finding]:
 
 
 def variables(facts: Facts, environment: Mapping[str, str], interfaces: Collection[str]) -> list[Finding]:
-    """What is set against what should be."""
+    """Check the variables that are set, and show what a run would set."""
+    # First those with a problem; the rest of the list is what a run sets, one line each, without those.
     found = [
         warn(name, f"{name}={environment[name]} has no effect", f"unset it: {why}")
         for name, why in _WITHOUT_EFFECT.items()
@@ -85,24 +88,25 @@ _INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
 def _interface(name: str, value: str, interfaces: Collection[str]) -> Finding:
     # NCCL takes prefixes, exact names after "=", and exclusions after "^".
-    wanted = [word.lstrip("=") for word in value.split(",") if not word.startswith("^")]
-    missing = [word for word in wanted if not any(there.startswith(word) for there in interfaces)]
+    names = [part.lstrip("=") for part in value.split(",") if not part.startswith("^")]
+    missing = [part for part in names if not any(interface.startswith(part) for interface in interfaces)]
+    # Without a list of interfaces (not on Linux) nothing can be said.
     if interfaces and missing and not value.startswith("^"):
         return bad(name, f"{value}: no such interface", f"unset it, or choose from: {', '.join(sorted(interfaces))}")
     return ok(name, f"{value} (yours)")
 
 
 def _slowed(facts: Facts, environment: Mapping[str, str]) -> list[Finding]:
-    """Variables that turn off a fast path which this machine has."""
+    """Warn of variables that turn off a fast path that this machine has."""
     found = []
     if facts.nvlink and environment.get("NCCL_P2P_DISABLE") == "1":
-        fix = "unset it: traffic takes the slow way"
-        found.append(warn("NCCL_P2P_DISABLE", "1, though NVLink joins these GPUs", fix))
+        fix = "unset it: traffic does not use NVLink"
+        found.append(warn("NCCL_P2P_DISABLE", "1, although NVLink connects these GPUs", fix))
     if facts.infiniband and environment.get("NCCL_IB_DISABLE") == "1":
-        told = f"1, though there is InfiniBand: {', '.join(facts.infiniband)}"
-        found.append(warn("NCCL_IB_DISABLE", told, "unset it for runs on several machines"))
+        problem = f"1, although there is InfiniBand: {', '.join(facts.infiniband)}"
+        found.append(warn("NCCL_IB_DISABLE", problem, "unset it for runs on several machines"))
     if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
-        found.append(warn("CUDA_LAUNCH_BLOCKING", "1: every kernel is waited for", "unset it except to find a bug"))
+        found.append(warn("CUDA_LAUNCH_BLOCKING", "1: every kernel launch waits", "unset it except to find a bug"))
     return found
 
 

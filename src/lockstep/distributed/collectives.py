@@ -1,4 +1,4 @@
-"""The few exchanges between ranks that all else is made of. Every function is called by every rank of the group."""
+"""The few collectives everything else is built on. Every function is called by every rank of the group."""
 
 import json
 from datetime import timedelta
@@ -12,7 +12,8 @@ from lockstep.errors import RunFailed
 
 
 def sum_over_ranks(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum over ranks, in place; the order of the addition is the backend's."""
+    """All-reduce (sum) in place; the backend chooses the order of the additions."""
+    # Reduced in place, unless the backend cannot reach the tensor or it is not contiguous: then via a copy.
     staged = _staged(tensor, group)
     dist.all_reduce(staged, op=dist.ReduceOp.SUM, group=group)
     if staged is not tensor:
@@ -21,7 +22,8 @@ def sum_over_ranks(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def gather_rows(rows: Tensor, counts: tuple[int, ...], group: dist.ProcessGroup) -> Tensor:
-    """Rows of all ranks in rank order; rank r contributes counts[r] rows. Uneven counts are padded on the wire."""
+    """The rows of all ranks in rank order, shape (sum(counts), ...); rank r contributes counts[r] rows."""
+    # all_gather needs equal shapes, so shorter contributions are padded with zeros and cut again on arrival.
     most = max(counts)
     staged = _staged(rows, group)
     padded = staged.new_zeros((most, *rows.shape[1:]))
@@ -32,15 +34,16 @@ def gather_rows(rows: Tensor, counts: tuple[int, ...], group: dist.ProcessGroup)
 
 
 def maximum(flag: int, group: dist.ProcessGroup) -> int:
-    """The largest integer flag of all ranks; integers only, because a float maximum can lose a NaN on gloo."""
-    box = torch.tensor([flag], dtype=torch.int64)
-    dist.all_reduce(box, op=dist.ReduceOp.MAX, group=group)
-    return int(box.item())
+    """The maximum of an integer flag over all ranks; integers only, because gloo's MAX on floats can drop a NaN."""
+    value = torch.tensor([flag], dtype=torch.int64)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX, group=group)
+    return int(value.item())
 
 
 def gather_json(value: Any, size: int, group: dist.ProcessGroup) -> list[Any]:
-    """Every rank's JSON value in rank order. JSON, because pickled objects from the network would run code."""
+    """Every rank's JSON value in rank order. Not all_gather_object: it unpickles, and so runs, what peers send."""
     body = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    # First the lengths, then the texts, padded to the longest.
     lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
     dist.all_gather(lengths, torch.tensor([body.numel()], dtype=torch.int64), group=group)
     longest = max(int(length) for length in lengths)
@@ -53,16 +56,18 @@ def gather_json(value: Any, size: int, group: dist.ProcessGroup) -> list[Any]:
     ]
 
 
-def meet(name: str, timeout: float, group: dist.ProcessGroup) -> None:
-    """A barrier with a name; a time-out says which ranks were missing where."""
+def named_barrier(name: str, timeout: float, group: dist.ProcessGroup) -> None:
+    """A barrier whose timeout error names the barrier and the missing ranks."""
     try:
+        # Only the monitored barrier knows which ranks are missing; it exists on gloo only.
         dist.monitored_barrier(group=group, timeout=timedelta(seconds=timeout), wait_all_ranks=True)
     except RuntimeError as error:
+        # The first line names the ranks; a C++ stack follows.
         reason = str(error).splitlines()[0]
         raise RunFailed(f"barrier '{name}': not all ranks arrived within {timeout:g} s ({reason})") from error
 
 
 def _staged(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The tensor where the backend can reach it: gloo works in host memory (several ranks sharing one GPU use it)."""
+    """The tensor in memory the backend can use: host memory for gloo, which also carries ranks that share a GPU."""
     on_host = dist.get_backend(group) == "gloo" and tensor.device.type != "cpu"
     return tensor.cpu() if on_host else tensor.contiguous()

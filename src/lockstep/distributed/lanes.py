@@ -8,7 +8,8 @@ Sync = Literal["fast", "exact"]
 
 
 def lanes_of_rank(total: int, rank: int, size: int) -> range:
-    """The contiguous lanes of one rank, as evenly as possible, the larger shares first (8 on 3: 3, 3, 2)."""
+    """The contiguous lanes of one rank, as even as possible, larger shares first (8 lanes on 3 ranks: 3, 3, 2)."""
+    # The first `extra` ranks get one lane more. Contiguous, so that gathering in rank order is gathering in lane order.
     share, extra = divmod(total, size)
     start = rank * share + min(rank, extra)
     return range(start, start + share + (rank < extra))
@@ -19,21 +20,23 @@ class Lanes:
     """Which lanes a rank owns, and which of them are computed together."""
 
     total: int
-    """Lanes of the run, over all ranks."""
+    """The number of lanes of the run, over all ranks."""
     mine: range
     """The lanes of this rank."""
     cohorts: tuple[range, ...]
-    """The lanes computed as one batch: all of a rank's in `fast`, one by one in `exact`."""
+    """Groups of this rank's lanes that are computed as one batch: all together in `fast`, one by one in `exact`."""
     counts: tuple[int, ...]
-    """Lanes of every rank."""
+    """The number of lanes of each rank, in rank order."""
 
     @classmethod
     def split(cls, total: int, rank: int, size: int, sync: Sync) -> "Lanes":
         """The lanes of one rank in a world of `size`."""
         mine = lanes_of_rank(total, rank, size)
+        # In `exact` a batch always has the shape of one lane, so its bits do not depend on who computes it.
         cohorts = (mine,) if sync == "fast" else tuple(range(lane, lane + 1) for lane in mine)
         return cls(total, mine, cohorts, tuple(len(lanes_of_rank(total, r, size)) for r in range(size)))
 
     def share_out(self, items: int) -> Sequence[range]:
-        """Item numbers 0..items-1 dealt to this rank's lanes, contiguous and as evenly as possible over all lanes."""
+        """Items 0..items-1 split contiguously and evenly over all lanes; returns the ranges of this rank's lanes."""
+        # Split over lanes, not ranks: which lane gets an item does not depend on the world size.
         return [lanes_of_rank(items, lane, self.total) for lane in self.mine]

@@ -1,4 +1,4 @@
-"""One rank of a pool: joins the world, then runs the functions it is told, one JSON line in, one JSON line out."""
+"""One rank of a pool: joins the world, then runs one function for each JSON line of stdin and replies with one."""
 
 import functools
 import importlib
@@ -21,25 +21,28 @@ from lockstep.launch.rank_process import die_with_parent
 
 _TIMEOUT = 60.0
 _CHECK_TIMEOUT = 2.0
+"""Seconds for the barrier of `in_step`; short, since ranks that are in step reach it at once."""
 
 
 def serve(rank: int, size: int, device: str, store: str, orders: IO[str], replies: IO[str]) -> None:
-    """Take orders until the parent closes the pipe."""
+    """Execute orders until the parent closes the pipe."""
     with join(rank, size, choose_device(device, rank), file_store(Path(store), size, _TIMEOUT), _TIMEOUT) as world:
+        # Worlds of the first n ranks are kept: creating their groups takes longer than most calls.
         worlds: dict[int, World | None] = {size: world}
+        # Tells the parent that this rank has joined.
         _reply(replies, rank, {"result": None})
         for line in orders:
-            _reply(replies, rank, _obey(json.loads(line), world, worlds))
+            _reply(replies, rank, _execute(json.loads(line), world, worlds))
 
 
-def _obey(order: dict[str, Any], world: World, worlds: dict[int, World | None]) -> dict[str, Any]:
+def _execute(order: dict[str, Any], world: World, worlds: dict[int, World | None]) -> dict[str, Any]:
     try:
         count = order["ranks"]
         if count not in worlds:
             worlds[count] = world.first(count)
         part = worlds[count]
         if part is None:
-            return {"result": None}
+            return {"result": None}  # This rank is not part of the smaller world.
         return {"result": find(**order["function"])(part, *order["args"], **order["kwargs"])}
     except Exception as error:
         now = time.time()
@@ -54,7 +57,7 @@ def _reply(replies: IO[str], rank: int, answer: dict[str, Any]) -> None:
 
 @functools.cache
 def find(name: str, module: str = "", file: str = "") -> Callable[..., Any]:
-    """The function that the parent named."""
+    """Look up the function that the parent named."""
     return getattr(_load(Path(file)) if file else importlib.import_module(module), name)
 
 
@@ -64,26 +67,29 @@ def _load(file: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Before it is executed, as `import` does: dataclasses look their module up in sys.modules.
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
 def in_step(world: World) -> None:
-    """Return if all ranks have made the same exchanges so far; one that made fewer would wait for ever."""
+    """Return if all ranks have issued the same collectives so far; else the barrier fails or times out."""
     for group in (world.control_group, world.data_group, world.side_group):
         if group is not None:
-            collectives.meet("pool", _CHECK_TIMEOUT, group)
+            collectives.named_barrier("pool", _CHECK_TIMEOUT, group)
 
 
 def main(rank: str, parent: str, size: str, device: str, threads: str, store: str) -> None:
-    """Run as a process of its own; orders come in by stdin, and what functions print goes to stderr."""
+    """The process of one rank: orders arrive on stdin, replies go to stdout, and prints of functions to stderr."""
     die_with_parent(int(parent))
+    # Functions must neither read orders nor write between replies, so stdin and stdout are moved out of their reach.
     orders, replies = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     torch.set_num_threads(int(threads))
+    # Before the first use of CUDA, or NCCL and the allocator would not see the variables.
     nccl.apply(nccl.detect(ranks=int(size)))
     serve(int(rank), int(size), device, store, orders, replies)
 

@@ -1,4 +1,4 @@
-"""Where ranks lose time to each other: waiting for the slowest (idle) apart from the exchange itself (sync)."""
+"""Where ranks lose time to each other: waiting for the slowest rank (idle), and the collective itself (sync)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,14 +17,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class MeasuredWorld(World):
-    """A world that lets all ranks meet before each exchange and takes the time of both. Slower than a plain one."""
+    """A world with a timed barrier before each timed collective. Slower than a plain one."""
 
     watch: Stopwatch = field(default_factory=lambda: Stopwatch(torch.device("cpu")), compare=False)
-    """Seconds of this rank, `idle` and `sync`."""
+    """This rank's seconds, split into `idle` and `sync`."""
 
     @classmethod
     def of(cls, world: World) -> "MeasuredWorld":
-        """The same ranks, measured."""
+        """A measured world of the same ranks."""
         same = {item.name: getattr(world, item.name) for item in fields(World)}
         return cls(**same, watch=Stopwatch(world.device, precise=True))
 
@@ -43,11 +43,11 @@ class MeasuredWorld(World):
     def total(self, parts: Sequence[Tensor]) -> Tensor:
         """See World. Called by every rank."""
         if self.sync == "fast":
-            return super().total(parts)  # It is a `sum`, measured there.
+            return super().total(parts)  # Calls `sum`, which is measured.
         return self._exchange(lambda: World.total(self, parts))
 
     def data_parallel(self, module: nn.Module) -> DistributedDataParallel:
-        """See World; what DDP exchanges goes through this world's `sum`. Called by every rank."""
+        """See World; DDP's all-reduces go through this world's `sum`. Called by every rank."""
         wrapped = super().data_parallel(module)
         wrapped.register_comm_hook(self, mean_over_ranks)
         return wrapped
@@ -55,8 +55,9 @@ class MeasuredWorld(World):
     def _exchange(self, exchange: Callable[[], Result]) -> Result:
         if self.size == 1:
             return exchange()
-        # What this rank still computes is work, not waiting.
+        # Let this rank's own kernels finish first: that is work, not waiting.
         self.device_barrier()
+        # The flag exchange acts as a barrier: it returns once the slowest rank has arrived.
         with self.watch.part("idle"):
             World.agree(self, 0)
         with self.watch.part("sync"):
@@ -64,7 +65,7 @@ class MeasuredWorld(World):
 
 
 def mean_over_ranks(world: World, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What DDP does with a bucket of gradients by itself, here while nothing else goes on."""
+    """DDP's default reduction of a gradient bucket, but synchronous, so that it can be measured or counted."""
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(world.sum(bucket.buffer().div_(world.size)))
     return done

@@ -1,15 +1,15 @@
-"""The world: all processes of a run, as a value that is passed down. A world of one answers every question."""
+"""The world: all processes of a run, as a value that is passed down. With one rank, collectives are the identity."""
 
 import contextlib
 import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,13 +20,17 @@ from lockstep.distributed import collectives, nccl
 from lockstep.distributed.lanes import Lanes, Sync
 from lockstep.distributed.membership import check_members
 from lockstep.distributed.store import launched_store
-from lockstep.errors import RunFailed, UserError
+from lockstep.errors import LockstepError, RunFailed, UserError, from_json, to_json
 from lockstep.launch import environment
 from lockstep.launch.environment import all_on_this_machine, launched_rank, launched_size, local_rank
 from lockstep.launch.machines import interface_of
 from lockstep.launch.sockets import shut_afterwards
 
 _SEAT = "lockstep/seat/"
+"""Prefix of the store's keys under which ranks publish their facts for the choice of the backend."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,30 +44,30 @@ class World:
     lanes: Lanes = field(default_factory=lambda: Lanes.split(1, 0, 1, "fast"))
     timeout: float = 600.0
     data_group: dist.ProcessGroup | None = None
-    """Carries tensors: NCCL on GPUs, else gloo."""
+    """For tensors: NCCL on GPUs, else gloo."""
     control_group: dist.ProcessGroup | None = None
-    """Carries flags and JSON in host memory: always gloo."""
+    """For flags and JSON in host memory: always gloo, so that a decision does not wait for queued GPU kernels."""
     side_group: dist.ProcessGroup | None = None
-    """Carries what one thread beside the training exchanges: always gloo."""
+    """For one background thread (the checkpointer): always gloo. Two threads in one group would mix up messages."""
     carrier: nccl.Carrier = field(default_factory=nccl.Carrier)
-    """What the data group is made of, and why."""
+    """The backend of the data group, and why it was chosen."""
 
     @property
     def leads(self) -> bool:
-        """Whether this rank writes files and speaks to the user."""
+        """Whether this rank writes files and prints: rank 0."""
         return self.rank == 0
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to exchange anything with, so that nothing interrupts a recorded graph."""
+        """Whether there is one rank: no collective then splits a recorded CUDA graph."""
         return self.size == 1
 
     def with_lanes(self, total: int, sync: Sync) -> "World":
-        """This world with the run's lanes dealt out."""
+        """This world with the run's lanes assigned to ranks."""
         return replace(self, sync=sync, lanes=Lanes.split(total, self.rank, self.size, sync))
 
     def agree(self, flag: int) -> int:
-        """The largest flag of all ranks: how every decision of the run is taken. Called by every rank."""
+        """The maximum of a flag over all ranks: how every decision of the run is made. Called by every rank."""
         return flag if self.control_group is None else collectives.maximum(flag, self.control_group)
 
     def gather_json(self, value: Any) -> list[Any]:
@@ -71,30 +75,46 @@ class World:
         return [value] if self.control_group is None else collectives.gather_json(value, self.size, self.control_group)
 
     def from_leader(self, value: Any) -> Any:
-        """Rank 0's JSON value, whatever the others pass. Called by every rank."""
+        """Broadcast rank 0's JSON value; the others' argument is ignored. Called by every rank."""
         return self.gather_json(value if self.leads else None)[0]
+
+    def led(self, work: Callable[[], T]) -> T:
+        """Do something on rank 0 alone; every rank returns its result (JSON), or raises its LockstepError.
+
+        Called by every rank.
+        """
+        outcome: dict[str, Any] = {}
+        if self.leads:
+            try:
+                outcome["result"] = work()
+            except LockstepError as error:
+                outcome["error"] = to_json(error)
+        outcome = self.from_leader(outcome)
+        if "error" in outcome:
+            raise from_json(outcome["error"])
+        return outcome["result"]
 
     def barrier(self, name: str) -> None:
         """Wait until every rank is here. Called by every rank."""
         if self.control_group is not None:
-            collectives.meet(name, self.timeout, self.control_group)
+            collectives.named_barrier(name, self.timeout, self.control_group)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over ranks, in place, in no promised order. Called by every rank."""
+        """The sum over ranks, in place; the order of additions is not fixed. Called by every rank."""
         return tensor if self.data_group is None else collectives.sum_over_ranks(tensor, self.data_group)
 
     def total(self, parts: Sequence[Tensor]) -> Tensor:
-        """The sum of one tensor per cohort over the world; in `exact` added in lane order. Called by every rank."""
+        """The sum over the world of one tensor per cohort; in `exact` added in lane order. Called by every rank."""
         if self.sync == "fast":
-            (part,) = parts
-            return self.sum(part.clone())
+            (part,) = parts  # `fast` has one cohort per rank.
+            return self.sum(part.clone())  # `sum` works in place, and the caller keeps its part.
         rows = torch.stack(tuple(parts))
         if self.data_group is not None:
             rows = collectives.gather_rows(rows, self.lanes.counts, self.data_group)
         return add_in_order(rows)
 
     def data_parallel(self, module: nn.Module) -> DistributedDataParallel:
-        """The module, its gradients averaged over ranks during each backward pass. Called by every rank."""
+        """The module in DDP, which averages gradients over ranks in each backward pass. Called by every rank."""
         return DistributedDataParallel(module, process_group=self.data_group, gradient_as_bucket_view=True)
 
     def first(self, size: int) -> "World | None":
@@ -103,8 +123,8 @@ class World:
             return self
         groups: list[dist.ProcessGroup | None] = [None] * 3
         if size > 1:
-            # Every rank must take part in making a group, members or not. Groups made by their members alone are named
-            # after how many groups each has, which those that belong to several parts do not agree on.
+            # Every rank must take part in creating a group, member or not. torch names a group that only its members
+            # create (use_local_synchronization) after the number of groups each has, on which ranks would disagree.
             ranks, limit = list(range(size)), timedelta(seconds=self.timeout)
             with shut_afterwards():
                 groups = [dist.new_group(ranks, limit, backend=backend) for backend in (None, "gloo", "gloo")]
@@ -118,16 +138,16 @@ class World:
         return replace(self, size=size, data_group=data, control_group=control, side_group=side, lanes=lanes)
 
     def apart(self) -> "World":
-        """The same ranks for the one thread beside the training: its exchanges and the training's never meet."""
+        """The same ranks for the one background thread: its collectives never mix with those of the training."""
         return replace(self, data_group=self.side_group, control_group=self.side_group)
 
     def device_barrier(self) -> None:
-        """Wait for this rank's own device, so that a wall clock read next is honest."""
+        """Wait for this rank's queued kernels, so that the wall clock can be read."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def check_replicas(self, fingerprint: str, when: str) -> None:
-        """Stop the run, naming the ranks, unless all hold the same weights. Called by every rank."""
+        """RunFailed, naming the ranks, unless all ranks have the same fingerprint of weights. Called by every rank."""
         fingerprints = self.gather_json(fingerprint)
         strays = [rank for rank, other in enumerate(fingerprints) if other != fingerprints[0]]
         if strays:
@@ -138,7 +158,8 @@ class World:
 
 
 def add_in_order(rows: Tensor) -> Tensor:
-    """Rows added one by one from the first, so that the rounding depends on nothing but their order."""
+    """Add rows one by one, first to last, so that rounding depends on their order only."""
+    # Not rows.sum(0): its order of additions depends on shape, device and thread count.
     total = rows[0].clone()
     for row in rows[1:]:
         total += row
@@ -147,8 +168,9 @@ def add_in_order(rows: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
-    """The world this process was launched into; closed at the end. Called by every rank."""
+    """The world this process was launched into, closed on exit. Called by every rank."""
     if launched_size() == 1:
+        # No process group at all: nothing to set up, to wait for or to fail.
         yield World(device=choose_device(device, 0), timeout=timeout)
         return
     rank, size = launched_rank(), launched_size()
@@ -159,21 +181,27 @@ def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
 
 @contextlib.contextmanager
 def join(rank: int, size: int, device: torch.device, store: dist.Store, timeout: float) -> Iterator[World]:
-    """A world of `size` ranks that meet at a store, which is held until the world is closed. Called by every rank."""
+    """A world of `size` ranks that connect through a store. Called by every rank.
+
+    Holding `store` keeps it alive until the world is closed, which torch itself does not do.
+    """
+    # NCCL, and kernels without an explicit device, use the current one, which is GPU 0 by default.
     if device.type == "cuda":
         torch.cuda.set_device(device)
     _choose_gloo_interface()
     with shut_afterwards():
         carrier, (data, control, side) = _make_groups(rank, size, device, store, timeout)
+        # Before any other data is exchanged. If gloo carries the tensors, `control` is the data group as well; a group
+        # of NCCL checks a random number of its own, which was exchanged through the store.
         for group in (control, side):
             check_members(group, rank, size, timeout)
     world = World(rank, size, device, timeout=timeout, data_group=data, control_group=control, side_group=side)
     yield replace(world, carrier=carrier).with_lanes(size, "fast")
-    # Not after an exception: the process ends then, and a group that NCCL carries would first wait for peers that may
-    # never answer again.
+    # Skipped after an exception: the process is about to exit, and destroying an NCCL group would first wait for peers
+    # that may never answer.
     dist.destroy_process_group()
-    # A gloo thread lets go of its last tensor a moment after the exchange has returned, and needs Python for it; one
-    # that comes when the interpreter is already closing aborts the process (pytorch/pytorch#190489).
+    # A gloo thread releases its last tensor, and needs the GIL for it, a moment after the collective has returned. If
+    # the interpreter is already shutting down by then, the process aborts (pytorch/pytorch#190489).
     time.sleep(0.05)
 
 
@@ -183,7 +211,7 @@ Groups = tuple[dist.ProcessGroup, dist.ProcessGroup, dist.ProcessGroup]
 def _make_groups(
     rank: int, size: int, device: torch.device, store: dist.Store, timeout: float
 ) -> tuple[nccl.Carrier, Groups]:
-    """What carries tensors, and the groups for tensors, for flags, and for one thread beside the training."""
+    """The backend, and the groups for tensors, for flags, and for the background thread. Called by every rank."""
     limit = timedelta(seconds=timeout)
     try:
         carrier = nccl.backend_for(_seats(nccl.Seat.of(device), rank, size, store))
@@ -198,14 +226,15 @@ def _make_groups(
 
 
 def _seats(own: nccl.Seat, rank: int, size: int, store: dist.Store) -> list[nccl.Seat]:
-    """The seats of all ranks, exchanged by way of the store: there is no group yet. Called by every rank."""
+    """The facts of all ranks, exchanged through the store because no group exists yet. Called by every rank."""
     store.set(f"{_SEAT}{rank}", json.dumps(asdict(own)))
     found = [json.loads(store.get(f"{_SEAT}{other}")) for other in range(size)]
+    # JSON has turned the tuple into a list.
     return [nccl.Seat(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:
-    """The device of one rank: its own GPU where there are enough, else shared out, else the CPU."""
+    """The device of one rank: its own GPU if there are enough, else a shared GPU, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if name == "cuda":
@@ -218,7 +247,7 @@ def choose_device(name: str, local_rank: int) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """A device in words, for the plan."""
+    """A readable name of a device, for the plan."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
@@ -227,7 +256,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def _choose_gloo_interface() -> None:
-    """Let gloo listen on loopback when all ranks are here, else on the network that the machines met on."""
+    """Make gloo use loopback if all ranks are on this machine, else the interface that reached the rendezvous."""
     if "GLOO_SOCKET_IFNAME" in os.environ:
         return
     if all_on_this_machine():

@@ -1,14 +1,15 @@
-"""The contract between a batched environment and whoever acts in it. E: environments."""
+"""The interface of batched environments. E: environments."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 
 @dataclass
 class Transition:
-    """What one step returns. Episodes that ended have been reset already: `observation` belongs to the next one."""
+    """What one step returns. Finished episodes have already been reset: `observation` belongs to the next one."""
 
     observation: Tensor
     """(E, ...) what to act on next."""
@@ -17,15 +18,29 @@ class Transition:
     terminated: Tensor
     """(E,) bool: the episode ended by the rules; its value is zero from here on."""
     truncated: Tensor
-    """(E,) bool: the episode was cut; its value goes on and is estimated from `final_observation`."""
+    """(E,) bool: the episode was cut off; the value of the rest is estimated from `final_observation`."""
     final_observation: Tensor | None = None
-    """(E, ...) the observation before the automatic reset; None where this environment never truncates."""
+    """(E, ...) the observation before the automatic reset; None if this environment never truncates."""
     info: dict[str, Tensor] = field(default_factory=dict)
-    """(E,) numbers of the episode that ended, read where `terminated | truncated`."""
+    """(E,) numbers about the finished episode, valid where `terminated | truncated`."""
+
+    def to(self, device: torch.device) -> "Transition":
+        """The same on another device; hosted environments return host tensors, which the learner moves to its GPU."""
+        if self.reward.device == device:
+            return self
+        final = self.final_observation
+        return Transition(
+            observation=self.observation.to(device),
+            reward=self.reward.to(device),
+            terminated=self.terminated.to(device),
+            truncated=self.truncated.to(device),
+            final_observation=None if final is None else final.to(device),
+            info={name: value.to(device) for name, value in self.info.items()},
+        )
 
 
 class BatchedEnv(Protocol):
-    """E environments in one object, each known by its index over the whole run; `step` changes the state in place."""
+    """E environments in one object, each with a number that is unique in the run; `step` updates the state in place."""
 
     @property
     def count(self) -> int:
@@ -33,48 +48,62 @@ class BatchedEnv(Protocol):
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """The shape of one environment's observation."""
+        """The shape of a single environment's observation."""
 
     def reset(self) -> Tensor:
-        """Start every episode anew; returns the (E, ...) observation."""
+        """Start a new episode everywhere; returns the (E, ...) observation."""
 
     def step(self, action: Tensor) -> Transition:
-        """Advance every environment by one action each."""
+        """Advance every environment by one action."""
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on, each tensor with E as its first axis, so that lanes can be cut out of it."""
+        """Everything needed to resume, each tensor with E as its first axis, so that it can be split into lanes."""
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Take up a state from `state`; returns the (E, ...) observation to act on."""
+        """Restore what `state` returned; returns the (E, ...) observation to act on."""
 
 
 class VectorEnv(BatchedEnv, Protocol):
-    """Environments with a number of actions to choose from: (E,) int64."""
+    """Environments with discrete actions: (E,) int64."""
 
     @property
     def action_count(self) -> int:
         """How many discrete actions there are."""
 
 
+@runtime_checkable
 class ContinuousEnv(BatchedEnv, Protocol):
     """Environments whose action is a vector: (E, action_dim) float32 from -1 to 1; observation (E, D) float32.
 
-    One that computes on the host answers with host tensors, whatever device its learner has. Components of an action
+    Environments that run on the host return host tensors, whatever device the learner uses. Components of an action
     that an environment's task does not have are ignored.
     """
 
     @property
     def index(self) -> Tensor:
-        """(E,) int64: each environment's number over the whole run."""
+        """(E,) int64: each environment's number in the whole run."""
 
     @property
     def task(self) -> Tensor:
-        """(E,) int64: the number of each environment's task; zero where there is one."""
+        """(E,) int64: the number of each environment's task; zero if there is only one."""
 
     @property
     def steps(self) -> Tensor:
-        """(E,) int64, on the host: steps of each episode so far; zero where the next action is its first."""
+        """(E,) int64, on the host: length of each episode so far; zero before its first action."""
 
     @property
     def action_dim(self) -> int:
-        """Numbers in an action."""
+        """Action size."""
+
+
+class TeamEnv(VectorEnv, Protocol):
+    """Environments in which A agents act at once: observation (E, A, ...), action (E, A), reward (E, A).
+
+    Episodes only terminate. None is truncated, so no value has to be estimated for the rest of one.
+    """
+
+    def prepare(self, steps: int) -> dict[str, float]:
+        """Prepare the round that starts after `steps` steps over all ranks; returns metrics to report.
+
+        Rounds with equal metrics must run the same code, so that one recorded graph serves them all.
+        """

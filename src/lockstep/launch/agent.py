@@ -1,4 +1,4 @@
-"""The launcher's agent: starts the ranks, watches them, passes signals on, and starts them again after a failure."""
+"""The launcher's agent: starts the ranks, monitors them, forwards signals, and restarts them after a failure."""
 
 import contextlib
 import os
@@ -15,32 +15,33 @@ from lockstep.launch.failures import Exit
 from lockstep.launch.fork_server import Child, ForkServer
 from lockstep.launch.heartbeat import FINISHED
 from lockstep.launch.heartbeat_monitor import HeartbeatMonitor
-from lockstep.launch.meeting import Meeting, Place
 from lockstep.launch.rank_setup import RankSetup
+from lockstep.launch.rendezvous import Place, Rendezvous
 from lockstep.launch.restarts import INTERRUPTED, Decision, RestartPolicy
 from lockstep.launch.stop_request import ECHO_SECONDS
 from lockstep.output import is_terminal, tell
 
 Process = subprocess.Popen | Child
 MONITOR_INTERVAL = 0.1
+"""Seconds between two polls of the ranks."""
 SILENCE_LIMIT = 120.0
 """Seconds without a beat after which a rank counts as hung."""
 
-# Seconds for the other ranks to end by themselves once one has ended with this code. Those that stop on request have
-# agreed on it, and the slowest may still be writing the checkpoint; those that fail together, or finish, may still be
-# closing their loggers; nobody waits for the peers of a crashed one, who may be waiting for it in NCCL without end.
+# Seconds the other ranks get to exit on their own after the first one exited with this code. Ranks that stop on request
+# agreed to do so, but the slowest may still be writing its checkpoint; ranks that finish or fail together may still be
+# closing their loggers. After a crash the grace is short: its peers may block in an NCCL collective for ever.
 _GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed.exit_code: 12.0}
 _CRASH_GRACE = 2.0
-# Ranks whose machine has lost another end by themselves, if the network tells them.
+# After another machine is lost, ranks here usually fail on their own once the network reports closed connections.
 _LOSS_GRACE = 5.0
 
 
 class _OutOfTouch(Exception):
-    """The meeting point of several machines no longer answers."""
+    """The rendezvous server no longer answers."""
 
 
 class Agent:
-    """Runs this machine's ranks of one world, attempt after attempt, until the policy has decided how it ends."""
+    """Runs this machine's ranks, attempt after attempt, until the restart policy says the run is over."""
 
     def __init__(
         self,
@@ -49,55 +50,61 @@ class Agent:
         setup: RankSetup,
         policy: RestartPolicy,
         fork_server: ForkServer | None,
-        meeting: Meeting | None,
+        rendezvous: Rendezvous | None,
         patience: float,
         silence_limit: float,
         say: Callable[[str], None],
     ) -> None:
         """`patience`: seconds to wait for other machines."""
         self._command, self._ranks, self._setup, self._policy = list(command), ranks, setup, policy
-        self._fork_server, self._meeting, self._patience = fork_server, meeting, patience
+        self._fork_server, self._rendezvous, self._patience = fork_server, rendezvous, patience
         self._silence_limit, self._say = silence_limit, say
         self._processes: dict[int, Process] = {}
         self._requests: list[int] = []
+        """Stop signals received so far; the first asks to save and stop, the second kills."""
         self._requested = 0.0
         self._attempts = 0
         self._deadline: float | None = None
-        """When the ranks that still run are ended."""
+        """When ranks that are still running get killed; None while nothing is wrong."""
         self._exit_code = 0
-        """What the command would end with if no further attempt can be made."""
+        """The exit code if no further attempt is possible."""
+        self.reason = ""
+        """Why the run failed, in one line."""
         self._begin_attempt()
 
-    def conduct(self) -> int | None:
-        """Run to the end; returns the exit code for the user, None where the meeting point was lost."""
+    def run(self) -> int | None:
+        """Run until the end; returns the exit code for the user, None if the rendezvous has to be opened again."""
         code: int | None
         with self._listening():
             try:
-                code = self._run()
+                code = self._run_attempts()
             except _OutOfTouch:
                 code = self._after_lost_touch()
             finally:
                 self._end_all()
         if is_terminal(sys.stdout):
-            # A rank killed in the middle of its live display leaves the cursor hidden.
+            # A rank killed while it drew its live display leaves the cursor hidden: show it again.
             tell("\x1b[?25h", end="")
         return code
 
-    def _run(self) -> int:
+    def _run_attempts(self) -> int:
         while True:
+            # On several machines this waits for the others, so that all start the same attempt.
             place = self._find_place()
             if isinstance(place, int):
                 return place
             self._start(place)
             while running := self._look():
                 self._end_the_silent(running)
-                self._follow_the_meeting()
+                self._follow_rendezvous()
                 if self._deadline is not None and time.monotonic() > self._deadline:
+                    # Noted first: their SIGKILL must not be reported as a kill from outside.
                     self._ended_by_us.update(running)
                     for process in running.values():
                         _kill_group(process)
                 time.sleep(MONITOR_INTERVAL)
             decision = self._conclude()
+            # Kept for the case that the next rendezvous fails: then this is the result.
             self._exit_code = decision.exit_code
             if not decision.restart:
                 return decision.exit_code
@@ -110,8 +117,10 @@ class Agent:
         before: dict[int, Any] = {}
         try:
             for number in filter(None, numbers):
-                # Only the main thread may listen; ranks started from another end with it all the same.
+                # Python allows signal handlers in the main thread only. From another thread there are none, and the
+                # ranks still die with this process.
                 with contextlib.suppress(ValueError):
+                    # Ignored signals stay ignored: nohup ignores SIGHUP on purpose.
                     if signal.getsignal(number) != signal.SIG_IGN:
                         before[number] = signal.signal(number, self._on_signal)
             yield
@@ -121,6 +130,7 @@ class Agent:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
+        # Schedulers signal the process and its group, so one request can arrive twice.
         if number in self._requests and now - self._requested < ECHO_SECONDS:
             return
         self._requested = now
@@ -131,14 +141,17 @@ class Agent:
         return INTERRUPTED if signal.SIGINT in self._requests else StoppedOnRequest.exit_code
 
     def _pass_request_on(self) -> None:
-        """Pass the first request on to the ranks, which save and leave; at the second, end them."""
+        """Forward the first stop request to the ranks, which save and exit; kill them on the second."""
+        # Only the deadline is set here: this may run inside a signal handler, and the main loop does the killing.
         if len(self._requests) > 1:
             self._deadline = time.monotonic()
             return
         number = self._requests[0]
         if number == signal.SIGINT:
+            # Whoever pressed Ctrl-C is waiting at the terminal, so ranks that do not react are killed soon.
             self._deadline = time.monotonic() + _GRACE[INTERRUPTED]
-        # Each rank leads a session of its own, so a terminal's Ctrl-C reaches the launcher alone.
+        # Each rank runs in its own session, so the terminal's Ctrl-C and SIGHUP reach the launcher only. SIGHUP is
+        # forwarded as SIGTERM: both mean save and stop.
         self._signal_ranks(signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
 
     def _signal_ranks(self, number: int) -> None:
@@ -155,21 +168,22 @@ class Agent:
         self._monitor = HeartbeatMonitor()
 
     def _find_place(self) -> Place | int:
-        """This machine's place in the next attempt, or the exit code where there is none."""
-        if self._meeting is None:
+        """This machine's place in the next attempt, or the exit code if there will be none."""
+        if self._rendezvous is None:
             return Place(self._attempts, 0, self._ranks)
         try:
-            place = self._meeting.join(self._policy.halvings, self._patience, lambda: bool(self._requests))
+            place = self._rendezvous.join(self._policy.halvings, self._patience, lambda: bool(self._requests))
         except TimeoutError:
-            self._say("too few machines came to go on; the same command goes on from the newest checkpoint")
+            self._say("too few machines joined in time; the same command continues from the newest checkpoint")
             return self._exit_code or RunFailed.exit_code
         except ConnectionError as error:
             raise _OutOfTouch from error
-        # What one machine has learned holds for all: each told it before it came to the meeting.
-        self._policy.halvings = self._meeting.halvings()
+        # All machines must use the same micro-batches. Each sent its own count when it joined, so the maximum is final.
+        self._policy.halvings = self._rendezvous.halvings()
         if place is not None:
             return place
-        outcome = self._meeting.outcome()
+        outcome = self._rendezvous.outcome()
+        # `join` returned None because of a request to this launcher, or because the run has ended elsewhere.
         if self._requests or outcome is None:
             return self._code_of_request()
         self._say("the run was ended on another machine, whose launcher says why")
@@ -183,7 +197,7 @@ class Agent:
         for rank in range(self._ranks):
             self._processes[rank] = self._start_rank(rank)
         if self._requests:
-            # They came between two attempts, when there was no rank to hear them.
+            # The request arrived between two attempts, when there was no rank to forward it to.
             self._pass_request_on()
 
     def _start_rank(self, rank: int) -> Process:
@@ -191,6 +205,7 @@ class Agent:
         forked = self._fork_server.fork(variables, output.stdout, output.stderr) if self._fork_server else None
         if forked is not None:
             return forked
+        # No fork server, or it is gone: start a new interpreter, which takes seconds longer.
         with contextlib.ExitStack() as stack:
             streams = [
                 stack.enter_context(path.open("ab")) if path is not None else None
@@ -199,6 +214,7 @@ class Agent:
             return subprocess.Popen(
                 self._command,
                 env=variables,
+                # Several ranks reading one terminal would steal each other's input.
                 stdin=subprocess.DEVNULL,
                 stdout=streams[0],
                 stderr=streams[1],
@@ -206,72 +222,78 @@ class Agent:
             )
 
     def _look(self) -> dict[int, Process]:
-        """Note who has ended since; returns who runs."""
+        """Record ranks that exited since the last call; returns those still running."""
         for rank, process in self._processes.items():
             if rank not in self._exits and (code := process.poll()) is not None:
                 self._note_exit(rank, code)
+                # Its own children (environment workers) must not outlive it.
                 _kill_group(process)
         return {rank: process for rank, process in self._processes.items() if rank not in self._exits}
 
     def _note_exit(self, rank: int, code: int) -> None:
         ended_by_us, silent = rank in self._ended_by_us, rank in self._silent
+        # The kernel's out-of-memory killer uses SIGKILL, like anybody else; only its counter tells the difference.
         for_memory = code == -signal.SIGKILL and not ended_by_us and self._monitor.memory_ran_out()
         found = self._setup.exit_of(
             rank, code, ended_by_launcher=ended_by_us, silent=silent, killed_for_memory=for_memory
         )
         self._exits[rank] = found
         if self._deadline is None:
-            # A rank that trained and says nothing of an end has left the others alone, whatever its exit code.
+            # A rank that reported steps but never FINISHED abandoned its peers, even if its exit code is 0.
             left_early = code == 0 and found.reading.step >= 0 and found.reading.section != FINISHED
             self._deadline = time.monotonic() + (_CRASH_GRACE if left_early else _GRACE.get(code, _CRASH_GRACE))
 
     def _end_the_silent(self, running: dict[int, Process]) -> None:
-        """End ranks whose heartbeat stopped: stopped processes, and those that never let Python run again."""
-        for rank, quiet in self._monitor.look(self._setup.heartbeats, running).items():
+        """Kill ranks whose heartbeat stopped: suspended processes, and native code that never releases the GIL."""
+        for rank, quiet in self._monitor.seconds_silent(self._setup.heartbeats, running).items():
+            # Second stage: SIGABRT below did not end it in time.
             if quiet > self._silence_limit + _CRASH_GRACE:
                 _kill_group(running[rank])
             elif quiet > self._silence_limit and rank not in self._silent:
                 self._silent.add(rank)
-                # Python's fault handler answers SIGABRT with a stack, without waiting for the interpreter.
+                # faulthandler dumps the Python stack on SIGABRT even if the GIL is held.
                 running[rank].send_signal(signal.SIGABRT)
+                # A process suspended by SIGSTOP handles SIGABRT only once it is continued.
                 if hasattr(signal, "SIGCONT"):
                     running[rank].send_signal(signal.SIGCONT)
 
-    def _follow_the_meeting(self) -> None:
-        """Let the ranks save when a machine comes; end them when one is lost, or the meeting point."""
-        if self._meeting is None:
+    def _follow_rendezvous(self) -> None:
+        """Have the ranks save when a machine wants to join; end them when a machine or the server is lost."""
+        if self._rendezvous is None:
             return
-        if self._meeting.out_of_touch():
+        if self._rendezvous.out_of_touch():
             raise _OutOfTouch
-        if not self._missing and self._deadline is None and (missing := self._meeting.missing()):
+        # Once a deadline is set this attempt is ending anyway, and other machines leave the round because of that.
+        if not self._missing and self._deadline is None and (missing := self._rendezvous.missing()):
             self._missing = missing
             self._deadline = time.monotonic() + _LOSS_GRACE
-        # A rank that has not told a step yet does not listen for signals either.
+        # A rank that has not reported a step yet has no signal handler either: SIGUSR1 would kill it.
         started = all(heartbeat.read().step >= 0 for heartbeat in self._setup.heartbeats.values())
-        if self._meeting.newcomers() and started and not self._makes_room and not self._missing:
+        if self._rendezvous.newcomers() and started and not self._makes_room and not self._missing:
             self._makes_room = True
+            # Ranks agree on the request, save and exit; the next round then includes the newcomer.
             self._signal_ranks(signal.SIGUSR1)
 
     def _conclude(self) -> Decision:
         exits = [self._exits[rank] for rank in sorted(self._exits)]
-        regroups = self._meeting is not None
+        regroups = self._rendezvous is not None
         decision = self._policy.decide(exits, self._requests, regroups=regroups, missing=self._missing)
         self._tell(decision)
         return decision
 
     def _after_lost_touch(self) -> int | None:
-        """Decide what to do without the meeting point; None = look for it again."""
-        assert self._meeting is not None
+        """Decide what to do without the rendezvous server; None = open the rendezvous again."""
+        assert self._rendezvous is not None
         self._end_all()
         furthest = max((heartbeat.read().step for heartbeat in self._setup.heartbeats.values()), default=-1)
-        decision = self._policy.out_of_touch(furthest, self._meeting.machines.endpoint)
+        decision = self._policy.out_of_touch(furthest, self._rendezvous.machines.endpoint)
         self._tell(decision)
         if decision.restart and self._waited(decision.wait):
             return None
         return decision.exit_code or self._code_of_request()
 
     def _end_all(self) -> None:
-        """End what still runs, as when the launcher itself is interrupted by an exception."""
+        """Kill ranks that are still running, for example when an exception ended the launcher's own loop."""
         for process in self._processes.values():
             if process.poll() is None:
                 _kill_group(process)
@@ -279,11 +301,12 @@ class Agent:
                     process.wait(_CRASH_GRACE)
 
     def _tell(self, decision: Decision) -> None:
+        self.reason = decision.reason
         for line in decision.lines:
             self._say(line)
 
     def _waited(self, seconds: float) -> bool:
-        """Wait before a restart; False if a signal asked to stop meanwhile."""
+        """Wait before a restart; False if a stop request arrived meanwhile."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self._requests:
             time.sleep(MONITOR_INTERVAL)
@@ -291,8 +314,9 @@ class Agent:
 
 
 def _kill_group(process: Process) -> None:
-    """End a rank and whatever it started; harmless where they have ended already."""
+    """Kill a rank and all its children; harmless if they have exited already."""
     if hasattr(os, "killpg"):
+        # Every rank leads its own session, so its process id is also its process group id.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     else:

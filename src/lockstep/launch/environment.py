@@ -1,19 +1,23 @@
-"""What the launcher told this process about its place among the ranks. Nothing here needs torch."""
+"""What the launcher set in this rank's environment: rank, world size and where to rendezvous. Needs no torch."""
 
 import os
 
+# torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE) are used as they are, so a rank need not know
+# which launcher started it. Lockstep's own launcher adds the variables below.
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 STORE_FILE = "LOCKSTEP_STORE"
-"""The variable that holds the path of the store in which the ranks of one machine meet."""
-MEETING = "LOCKSTEP_MEETING"
-"""The variable that says where ranks of several machines meet: address, port and round."""
+"""The variable that holds the path of the FileStore through which the ranks of one machine find each other."""
+RENDEZVOUS = "LOCKSTEP_MEETING"
+"""The variable that holds the rendezvous of several machines: address, port and round."""
 JOB = "LOCKSTEP_JOB"
+"""The variable that holds NAME:ROUND of a job on several machines."""
 ADDRESS = "LOCKSTEP_ADDRESS"
-"""The variable that holds this machine's address among several."""
+"""The variable that holds the address at which the other machines reach this one."""
 
 
 def launched() -> bool:
     """Whether a launcher started this process as one rank of several."""
+    # Both: a rank without a world size, left over from somewhere, is not a launch.
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
@@ -28,7 +32,8 @@ def launched_size() -> int:
 
 
 def local_rank() -> int:
-    """This process's number on its machine."""
+    """This process's number among the ranks of its machine."""
+    # Without the variable there is one machine, as far as anybody can tell: both numbers are the same.
     return int(os.environ.get("LOCAL_RANK", str(launched_rank())))
 
 
@@ -41,18 +46,19 @@ def all_on_this_machine() -> bool:
     """Whether every rank of this launch runs on this machine."""
     if "LOCAL_WORLD_SIZE" in os.environ:
         return local_size() == launched_size()
+    # Launchers other than torchrun may set no LOCAL_WORLD_SIZE; a loopback address cannot lead to another machine.
     return launched_size() == 1 or os.environ.get("MASTER_ADDR") in _LOOPBACK_NAMES
 
 
 def job() -> tuple[str, int] | None:
-    """The job that this world belongs to and the number of its meeting, which a later world of it exceeds.
+    """The job this world belongs to and its round number; a later world of the same job has a higher one.
 
-    None where one launcher starts all ranks: there, no earlier world can still be running.
+    None if one launcher starts all ranks: then no earlier world can still be running.
     """
     name, _, epoch = os.environ.get(JOB, "").partition(":")
     return (name, int(epoch)) if name else None
 
 
 def restart_count() -> int:
-    """How often the elastic launcher has started the ranks of this run again."""
+    """How often the launcher has restarted the ranks of this run."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -1,4 +1,4 @@
-"""How ranks ended: which of several failures is the cause, and what the user is told about it."""
+"""How ranks exited: which of several failures is the root cause, and how it is reported to the user."""
 
 import json
 import re
@@ -11,22 +11,23 @@ from pathlib import Path
 from lockstep.launch.heartbeat import NO_READING, Reading
 
 TAIL_LINES = 20
+"""Lines of a rank's output that are shown."""
 _NCCL_LINES = 6
 
-# What a rank reports when another one has gone: with gloo, with NCCL, and in our own barrier.
+# What a rank reports after it lost a peer: from gloo, NCCL, the store, and our own barrier. Such a failure is a
+# consequence, so another rank's failure is preferred as the cause.
 _FOLLOW_ON = re.compile(
     r"Connection closed by (remote )?peer|Connection reset by peer|Connection refused|connectFullMesh|Broken pipe|"
     r"remote process exited|ncclRemoteError|NCCL communicator was aborted|not all ranks arrived|"
     r"failed to recv, got 0 bytes|Socket closed|Application timeout caused pair closure|Timed out waiting|"
     r"Timeout waiting for key"
 )
-_WAITED_IN_VAIN = re.compile(
-    r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|(?i:timeout)"
-)
-_AT_ODDS = re.compile(r"distributed collective mismatch")
+# The subset that says a rank waited for its whole timeout: the peer it waited for may still be running.
+_TIMED_OUT = re.compile(r"not all ranks arrived|Application timeout caused pair closure|Timed out waiting|(?i:timeout)")
+_MISMATCH = re.compile(r"distributed collective mismatch")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|\bMemoryError\b|can't allocate memory|_ALLOC_FAILED")
-# What says why a rank ended, the most telling first. Libraries name the fault before or below the exception of it:
-# CUDA and NCCL on lines of their own, C++ after "what():", Python unindented at the end of a traceback.
+# Lines that say why a rank ended, the most specific first. Not every library puts it on the last line: CUDA and NCCL
+# write a line of their own before the exception, C++ puts it after "what():", Python ends a traceback with it.
 _REASONS = (
     re.compile(
         r"^.*\b(?:out of memory|OutOfMemoryError|MemoryError|can't allocate memory|_ALLOC_FAILED).*$", re.M | re.I
@@ -36,91 +37,97 @@ _REASONS = (
     re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed|Timeout)\b.*$", re.M),
     re.compile(r"(?<=what\(\):).*$", re.M),
 )
+# Characters: the reason becomes part of a message of one line.
 _LONGEST_REASON = 300
 
 
 def tells_of_memory(text: str) -> bool:
-    """Whether an exception's last line says that memory was wanting, on a GPU or in the machine."""
+    """Whether the last line of an exception says that memory ran out, on a GPU or on the host."""
+    # The last line only: a traceback may quote source lines that mention memory.
     return bool(_OUT_OF_MEMORY.search(text[text.rstrip().rfind("\n") + 1 :]))
 
 
-def reason(told: str) -> str:
-    """The one line of a rank's last words that says why it ended; the last line where none stands out."""
+def reason(output: str) -> str:
+    """The one line of a rank's output that says why it ended; the last line if no pattern matches."""
     for pattern in _REASONS:
-        if found := pattern.findall(told):
+        if found := pattern.findall(output):
+            # The last match: in a chain of exceptions it is the one that ended the process.
             return found[-1].strip()[:_LONGEST_REASON]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:_LONGEST_REASON] if lines else ""
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How one rank ended."""
+    """How one rank exited."""
 
     rank: int
     code: int
     """Exit code; negative for a signal."""
-    told: str = ""
+    output: str = ""
     """Its traceback, or the end of what it wrote to stderr."""
     raised_at: float | None = None
-    """When its exception was raised, in seconds since the epoch; None where it left no traceback."""
+    """When its exception was raised, in seconds since the epoch; None if it left no traceback."""
     reading: Reading = NO_READING
-    """Where it was."""
+    """Its last heartbeat: the step and what it was doing."""
     ended_by_launcher: bool = False
+    """Whether the launcher killed it because another rank or a machine was gone."""
     silent: bool = False
-    """Whether the launcher ended it because it no longer answered."""
+    """Whether the launcher killed it because its heartbeat had stopped."""
     host: str = ""
-    """Its machine, where there are several."""
+    """The name of its machine if there are several."""
     killed_for_memory: bool = False
-    """Whether the kernel killed a process for want of memory while it ran."""
+    """Whether the kernel's out-of-memory killer was active during this attempt."""
     noticed_at: float = field(default_factory=time.time)
 
+    # The properties below are the evidence from which `cause` picks one rank.
     @property
     def killed(self) -> bool:
-        """Whether a signal from outside ended it; an abort may be its own answer to a peer's death."""
+        """Whether a signal from outside killed it. SIGABRT does not count: NCCL and C++ abort after a peer died."""
         return self.silent or (self.code < 0 and self.code != -signal.SIGABRT and not self.ended_by_launcher)
 
     @property
     def follows(self) -> bool:
-        """Whether it ended because another rank had."""
-        return self.ended_by_launcher or bool(_FOLLOW_ON.search(self.told))
+        """Whether it ended only because another rank had ended."""
+        return self.ended_by_launcher or bool(_FOLLOW_ON.search(self.output))
 
     @property
-    def at_odds(self) -> bool:
-        """Whether ranks may have made different exchanges: their data did not match, or all waited for each other."""
-        return bool(_AT_ODDS.search(self.told)) or (self.follows and not self.ended_by_launcher)
+    def mismatched(self) -> bool:
+        """Whether ranks may have called different collectives: sizes did not match, or all waited for each other."""
+        return bool(_MISMATCH.search(self.output)) or (self.follows and not self.ended_by_launcher)
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether memory was wanting."""
-        return self.killed_for_memory or (self.code > 0 and tells_of_memory(self.told))
+        """Whether memory ran out."""
+        return self.killed_for_memory or (self.code > 0 and tells_of_memory(self.output))
 
     @property
     def when(self) -> float:
-        """As near to its failure as is known."""
+        """The best estimate of when it failed, in seconds since the epoch."""
         return self.raised_at or self.noticed_at
 
     def summary(self) -> str:
-        """What happened to it, and where or when."""
+        """What happened to it, and at which step or time."""
         host = f" on {self.host}" if self.host else ""
         return f"rank {self.rank}{host} {self._what_happened()} at {self.place()}"
 
     def sentence(self) -> str:
-        """The summary with the reason; a kill from outside needs no other."""
-        why = "" if self.killed else reason(self.told)
+        """The summary with the reason; a kill from outside needs no further one."""
+        why = "" if self.killed else reason(self.output)
         return f"{self.summary()}: {why}" if why else self.summary()
 
     def place(self) -> str:
-        """The step and section where it was; before it told any, the time of day."""
+        """The step and section it was in; the time of day if it never reported a step."""
         return self.reading.where() or time.strftime("%H:%M:%S", time.localtime(self.when))
 
     def _what_happened(self) -> str:
+        # In the order of certainty: what the launcher knows itself, then what the exit code says.
         if self.silent:
             return "no longer answered"
         if self.ended_by_launcher:
-            return "did not come to where the others waited for it,"
+            return "never reached the collective that the others waited in,"
         if self.out_of_memory:
-            return "was killed by the kernel for want of memory" if self.code < 0 else "ran out of memory"
+            return "was killed by the kernel's out-of-memory killer" if self.code < 0 else "ran out of memory"
         if self.code < 0:
             return f"was killed by {signal_name(-self.code)}"
         if self.code == 0:
@@ -128,8 +135,8 @@ class Exit:
         return f"ended with exit code {self.code}"
 
     def last_lines(self) -> list[str]:
-        """The end of what it told, indented."""
-        return [f"  {line}" for line in self.told.splitlines()[-TAIL_LINES:]]
+        """The end of its output, indented."""
+        return [f"  {line}" for line in self.output.splitlines()[-TAIL_LINES:]]
 
 
 def signal_name(number: int) -> str:
@@ -143,9 +150,9 @@ def signal_name(number: int) -> str:
 def cause(exits: Sequence[Exit]) -> Exit:
     """The exit that explains the others; at least one of them is a failure."""
     failures = sorted((e for e in exits if e.code), key=lambda e: e.when)
-    waited = any(_WAITED_IN_VAIN.search(e.told) for e in failures if e.follows and not e.ended_by_launcher)
-    # A kill from outside needs no other reason; then whoever failed first without pointing at a peer. Where all point
-    # at a peer, a rank that left quietly is it, or one that was still there when the others had waited in vain.
+    waited = any(_TIMED_OUT.search(e.output) for e in failures if e.follows and not e.ended_by_launcher)
+    # In order: a rank killed from outside; the first failure that does not blame a peer; if all blame a peer, a rank
+    # that exited with code 0, or one that was still running after the others had timed out; else whoever failed first.
     for candidates in (
         [e for e in failures if e.killed],
         [e for e in failures if not e.follows],
@@ -159,34 +166,38 @@ def cause(exits: Sequence[Exit]) -> Exit:
 
 
 def report(exits: Sequence[Exit], found: Exit) -> list[str]:
-    """The cause with the end of what that rank told, then one line for all others."""
+    """The cause with the end of that rank's output, then one line for all the others."""
+    # Their tracebacks only say that a peer was lost, and would bury the one that matters.
     others = [str(e.rank) for e in exits if e is not found and e.code and not e.ended_by_launcher]
     folded = [f"rank(s) {', '.join(others)} ended because of it"] if others else []
-    hint = ["ranks may have made different exchanges; with TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both"]
-    return [found.summary(), *found.last_lines(), *folded, *(hint if found.at_odds else [])]
+    hint = ["ranks may have called different collectives; set TORCH_DISTRIBUTED_DEBUG=DETAIL and torch names both"]
+    return [found.summary(), *found.last_lines(), *folded, *(hint if found.mismatched else [])]
 
 
-def nccl_words(error_file: Path) -> Path:
-    """Where NCCL writes its warnings in a rank of our launcher: beside the rank's traceback."""
+def nccl_log(error_file: Path) -> Path:
+    """The file of a rank's NCCL warnings, beside its traceback."""
     return error_file.with_name(f"{error_file.name}.nccl")
 
 
-def last_words(error_file: Path, log: Path | None) -> tuple[str, float | None]:
+def last_output(error_file: Path, log: Path | None) -> tuple[str, float | None]:
     """A rank's traceback and when it was raised; without one, the end of its log. NCCL's last warnings come first."""
-    told, raised_at = _traceback(error_file)
+    output, raised_at = _traceback(error_file)
     if raised_at is None and log is not None:
-        told = _tail(log)
-    return after_nccl(error_file, told), raised_at
+        output = _tail(log)
+    return with_nccl_log(error_file, output), raised_at
 
 
-def after_nccl(error_file: Path, told: str) -> str:
-    """What a rank told, after the last warnings of its NCCL; the last line stays what was raised."""
-    warnings = _tail(nccl_words(error_file)).splitlines()[-_NCCL_LINES:]
-    return "\n".join([*warnings, *told.splitlines()[-(TAIL_LINES - len(warnings)) :]]) if warnings else told
+def with_nccl_log(error_file: Path, output: str) -> str:
+    """A rank's output with its last NCCL warnings before it, so that the exception stays on the last line."""
+    warnings = _tail(nccl_log(error_file)).splitlines()[-_NCCL_LINES:]
+    # Together they must fit into the TAIL_LINES that are shown, or the warnings would be cut off again.
+    return "\n".join([*warnings, *output.splitlines()[-(TAIL_LINES - len(warnings)) :]]) if warnings else output
 
 
 def _traceback(error_file: Path) -> tuple[str, float | None]:
     try:
+        # The format of torch.distributed.elastic, so torchrun can read the files as well. Its `timestamp` is in whole
+        # seconds, too coarse to tell which rank failed first; `time` is ours.
         extra = json.loads(error_file.read_text())["message"]["extraInfo"]
         return extra["py_callstack"].rstrip(), float(extra.get("time", extra["timestamp"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -196,6 +207,7 @@ def _traceback(error_file: Path) -> tuple[str, float | None]:
 def _tail(log: Path, size: int = 16_384) -> str:
     try:
         with log.open("rb") as file:
+            # The end only: a rank may have written gigabytes of warnings.
             file.seek(max(0, log.stat().st_size - size))
             return file.read().decode(errors="replace").rstrip()
     except OSError:

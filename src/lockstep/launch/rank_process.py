@@ -1,4 +1,4 @@
-"""A rank's own process: what it does first, how it ends, and what it leaves behind for its launcher."""
+"""A rank's own process: its set-up, its exit, and the traceback it leaves for the launcher."""
 
 import contextlib
 import ctypes
@@ -17,22 +17,24 @@ from lockstep.launch import environment, heartbeat
 LAUNCHER_VARIABLE = "LOCKSTEP_LAUNCHER"
 """The environment variable that holds the launcher's process id."""
 HALVINGS_VARIABLE = "LOCKSTEP_HALVINGS"
-"""The environment variable that says how often micro-batches are halved, because memory ran out."""
+"""The environment variable that says how often to halve micro-batches, because memory ran out."""
 ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
-"""Where PyTorch's launchers, ours included, look for the traceback of a rank."""
+"""The environment variable that holds the path for a rank's traceback, for torchrun and for our launcher."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 
 
 def halvings() -> int:
-    """How often this rank is to halve its micro-batches."""
+    """How often this rank has to halve its micro-batches."""
     return int(os.environ.get(HALVINGS_VARIABLE, "0"))
 
 
 def enter_rank() -> None:
-    """What a launched rank does before anything else: it dies with its launcher, beats, and leaves its traceback."""
+    """Set up a launched rank, first of all: die with the launcher, send heartbeats, write tracebacks to a file."""
     launcher = os.environ.get(LAUNCHER_VARIABLE)
     die_with_parent(int(launcher) if launcher else None)
+    # torchrun sets none, and then nobody would read it.
     if heartbeat.VARIABLE in os.environ:
         heartbeat.keep_beating(heartbeat.Heartbeat.of_this_rank())
     sys.excepthook = _leave_traceback
@@ -42,18 +44,19 @@ def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when its parent ends, so that no rank outlives its launcher (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    # A parent that died before the line above sends no signal.
+    # If the parent died before the call above, no signal will ever come.
     if parent is not None and os.getppid() != parent:
         os._exit(3)
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with an exit code; a rank does so without the interpreter's teardown.
+    """Exit with a code; a rank skips the interpreter's teardown.
 
-    Threads of a process group that let go of a tensor during that teardown abort the process (pytorch/pytorch#190489),
-    and an abort would be taken for a crash.
+    A process group's thread that releases a tensor during that teardown aborts the process (pytorch/pytorch#190489),
+    and the launcher would take the abort for a crash.
     """
     if environment.launched():
+        # os._exit flushes nothing.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -62,8 +65,9 @@ def leave(code: int) -> NoReturn:
 
 
 def _leave_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Write an uncaught exception where the launcher looks; it shows the first one of all ranks, once."""
+    """Write an uncaught exception to the launcher's error file; the launcher shows only the root cause of all ranks."""
     if issubclass(kind, KeyboardInterrupt):
+        # Asked for by the user, so there is no traceback to show.
         leave(130)
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
@@ -71,7 +75,8 @@ def _leave_traceback(kind: type[BaseException], error: BaseException, trace: Tra
         lines = "".join(traceback.format_exception(kind, error, trace))
         extra = {"py_callstack": lines, "timestamp": str(int(now)), "time": now}
         Path(path).write_text(json.dumps({"message": {"message": f"{kind.__name__}: {error}", "extraInfo": extra}}))
+    # Our launcher prints the file; under torchrun, or without a launcher, the traceback has to be printed here.
     if not path or LAUNCHER_VARIABLE not in os.environ:
-        # Not to sys.stderr: torch's own hook has put a buffer there, which is lost with the process.
+        # torch replaces sys.stderr by a buffer, which os._exit would lose; sys.__stderr__ is the real one.
         traceback.print_exception(kind, error, trace, file=sys.__stderr__)
     leave(1)

@@ -1,4 +1,4 @@
-"""What ranks may use of this machine: GPUs, threads, memory. Needs no torch until a GPU is asked for."""
+"""What ranks may use of this machine: GPUs, threads, memory, file descriptors. Imports torch only to count GPUs."""
 
 import contextlib
 import os
@@ -8,30 +8,31 @@ from pathlib import Path
 from lockstep.errors import UserError
 
 KEPT_MEMORY = {"MIMALLOC_PURGE_DELAY": "2000"}
-"""Where PyTorch brings this allocator (on Arm), it gives back what was not used for 10 ms, and the next minibatch gets
-it anew page by page; so long, in milliseconds, it stays with a rank."""
+"""PyTorch on Arm ships mimalloc, which by default returns memory to the kernel after 10 ms of disuse, and the next
+minibatch page-faults all of it back in. This delay, in milliseconds, keeps it in the process."""
 
 _OPEN_FILES, _OPEN_FILES_A_RANK = 48, 4
-"""What a rank opens by itself (Python and torch while they are imported, the run's files), and for each peer."""
+"""File descriptors of a rank (imports of Python and torch, the run's files), and additional ones for each peer."""
 _DRIVERS = tuple(Path(path) for path in ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"))
-"""What the drivers of NVIDIA (also under Windows' Linux) and AMD show."""
+"""Files that exist when a driver is loaded: NVIDIA, WSL (dxg), AMD (kfd)."""
 
 
 def keep_memory() -> None:
-    """Keep what was allocated, in this process and those it starts; of use before torch is imported."""
+    """Make the allocator keep freed memory, here and in child processes. Must be called before torch is imported."""
     for name, value in KEPT_MEMORY.items():
         os.environ.setdefault(name, value)
 
 
 def allow_descriptors(ranks: int) -> None:
-    """Take as many descriptors as the system gives; UserError where so many ranks could not do with them."""
+    """Raise the limit of open files to the maximum allowed; UserError if that is too low for `ranks` ranks."""
     try:
         import resource
     except ImportError:  # Windows
         return
+    # Every rank holds several connections to every other, so many ranks need more than the usual soft limit of 1024.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # macOS may allow fewer than it says
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses its own hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soft, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _OPEN_FILES + _OPEN_FILES_A_RANK * ranks
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -42,12 +43,13 @@ def allow_descriptors(ranks: int) -> None:
 
 
 def has_gpu_driver() -> bool:
-    """Whether a GPU's driver is loaded; tells without importing torch, which takes seconds."""
+    """Whether a GPU driver may be loaded; answers without importing torch, which takes seconds."""
+    # Elsewhere there is no such file to look for, so only torch can tell.
     return sys.platform != "linux" or any(path.exists() for path in _DRIVERS)
 
 
 def visible_gpus() -> int:
-    """The NVIDIA GPUs that this process may use; honours CUDA_VISIBLE_DEVICES."""
+    """The number of GPUs this process may use; honours CUDA_VISIBLE_DEVICES."""
     if not has_gpu_driver():
         return 0
     import torch
@@ -60,6 +62,7 @@ def decide_ranks(gpus: int | None, ranks: int | None) -> int:
     if gpus is not None and ranks is not None:
         raise UserError(f"--gpus {gpus} and --ranks {ranks}: give one of them; --gpus N starts one rank for each GPU")
     if ranks is not None:
+        # --ranks is taken as given, also above the number of GPUs: ranks may share one.
         if ranks < 1:
             raise UserError(f"--ranks {ranks}: at least 1 rank is needed")
         return ranks
@@ -75,10 +78,11 @@ def decide_ranks(gpus: int | None, ranks: int | None) -> int:
     return gpus
 
 
-def threads_per_rank(ranks: int, wanted: int | None = None) -> int:
-    """Threads of each rank: what the user set, else what the run wants, else the cores shared out."""
-    fixed = os.environ.get("OMP_NUM_THREADS", "")
-    if fixed.isdecimal() and int(fixed):
-        return int(fixed)
+def threads_per_rank(ranks: int, requested: int | None = None) -> int:
+    """Threads per rank: OMP_NUM_THREADS if set, else what the run asks for, else an equal share of the cores."""
+    from_user = os.environ.get("OMP_NUM_THREADS", "")
+    if from_user.isdecimal() and int(from_user):
+        return int(from_user)
+    # The affinity mask, not cpu_count: a container or `taskset` may allow fewer cores than the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return wanted or max(1, cores // ranks)
+    return requested or max(1, cores // ranks)

@@ -1,4 +1,4 @@
-"""Listening sockets of a run: where they listen, who else does, and how they are shut once everybody is there."""
+"""Listening sockets of a run: opening them, naming who occupies a port, and closing them to newcomers."""
 
 import contextlib
 import ctypes
@@ -19,8 +19,9 @@ _ATTACH_FILTER = 26
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens on one address of this machine only; OSError where it has no such one, or it is taken."""
+    """A socket that listens on one address only; OSError if the address is not this machine's or the port is taken."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Otherwise a port stays unusable for about a minute after a restart (TIME_WAIT).
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
@@ -40,12 +41,13 @@ def loopback_listener(port: int = 0) -> socket.socket:
 
 
 def port_taken(port: int) -> UserError:
-    """What to tell the user of a port that somebody else has."""
+    """The error for a port that another process uses."""
     return UserError(f"port {port} is taken{port_owner(port)}; give another MASTER_PORT (torchrun --master-port)")
 
 
 def port_owner(port: int) -> str:
-    """Who listens on a port, in words that follow "taken"; nothing where that is not known."""
+    """Which process listens on a port, to be appended to "taken"; empty if unknown."""
+    # Other users' processes may be hidden from us; the message then does without the owner.
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
@@ -56,11 +58,12 @@ def port_owner(port: int) -> str:
 
 @contextlib.contextmanager
 def shut_afterwards() -> Iterator[None]:
-    """Listening sockets that come up within take no connection once it is left; those that stand are untouched.
+    """On exit, close sockets that began to listen inside this context to new connections; existing ones continue.
 
-    gloo keeps its sockets listening for as long as a group lives, though all connections are made when it is made.
-    Nobody can turn up there later, to knock or to flood.
+    gloo connects all ranks when a group is created, but keeps its sockets listening for as long as the group lives.
+    With this, nobody can connect to them later.
     """
+    # By inode: descriptors are reused, inodes of open sockets are not.
     before = set(_listeners())
     yield
     for inode, descriptor in _listeners().items():
@@ -69,27 +72,29 @@ def shut_afterwards() -> Iterator[None]:
 
 
 def _listeners() -> dict[int, int]:
-    """This process's listening TCP sockets: inode and file descriptor; none where the system does not show them."""
+    """This process's listening TCP sockets, inode to file descriptor; empty on systems without /proc."""
     found = {}
     for link in Path("/proc/self/fd").glob("*"):
-        # The list itself is read through a descriptor that is closed by now.
+        # One entry is the descriptor that listed the folder, which is closed by now.
         with contextlib.suppress(OSError, ValueError):
             descriptor = int(link.name)
             if not str(link.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(descriptor)) as one:
-                is_tcp = one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM
-                if is_tcp and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            # A duplicate, because the socket object closes its descriptor.
+            with socket.socket(fileno=os.dup(descriptor)) as opened:
+                is_tcp = opened.family in (socket.AF_INET, socket.AF_INET6) and opened.type == socket.SOCK_STREAM
+                if is_tcp and opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     found[os.fstat(descriptor).st_ino] = descriptor
     return found
 
 
 def _drop_all(descriptor: int) -> None:
-    """Have the kernel drop every packet that comes for a listening socket; connections that were accepted go on."""
+    """Have the kernel drop all packets to a listening socket; accepted connections have sockets of their own."""
     if sys.platform != "linux":
         return
-    # A program of one instruction in the kernel's packet filter: BPF_RET with 0, keep no byte of the packet.
+    # gloo owns the socket, so it cannot be closed here. Instead: a packet filter of one instruction, BPF_RET 0 (keep no
+    # byte of any packet). Attaching one needs no privilege.
     instruction = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
     program = struct.pack("HL", 1, ctypes.addressof(instruction))
-    with socket.socket(fileno=os.dup(descriptor)) as one, contextlib.suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+    with socket.socket(fileno=os.dup(descriptor)) as opened, contextlib.suppress(OSError):
+        opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: one live line in a terminal, plain lines elsewhere."""
+"""Progress display: one live progress bar in a terminal, plain lines elsewhere."""
 
 import contextlib
 import sys
@@ -11,15 +11,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lockstep.distributed.world import World
 from lockstep.output import is_terminal, tell
 
 Headline = Sequence[tuple[str, str, str]]
-"""What is told of the metrics: tag, word before it and format, one after another."""
+"""The metrics to show: (tag, label, number format) each."""
 ELAPSED = "elapsed"
-"""Stands for the time since the display was opened, among the tags."""
+"""A tag that stands for the time since the display was opened."""
+# Short runs log many times a second; a log file should not grow by every one.
 _SECONDS_BETWEEN_LINES = 2.0
 Narrator = Callable[[int, Mapping[str, float]], list[str]]
-"""What a workload has to say at a log point, in lines of its own: the step and the metrics in, lines out."""
+"""A workload's own lines at a log point: takes the step and the metrics, returns lines."""
+# What is shown unless a workload chooses. Tags that a run does not have are left out.
 _HEADLINE = (
     ("rollout/return_mean", "return", ".2f"),
     ("eval/return_mean", "eval", ".2f"),
@@ -30,33 +33,41 @@ _HEADLINE = (
 
 
 class Display(Protocol):
-    """Shows progress. Only the leading rank has one that speaks."""
+    """Shows progress. Only rank 0 has one that prints."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether anybody sees it."""
 
     def say(self, line: str) -> None:
-        """Show a line that stays."""
+        """Print a line."""
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show where the run is."""
+        """Show the current step and metrics."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class Silent:
-    """What the other ranks have."""
+    """The display of all ranks but 0."""
+
+    speaks = False
 
     def say(self, line: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class PlainLines:
-    """For logs and pipes: a line every few seconds, and the last one always."""
+    """For log files and pipes: a line every few seconds, and always the last one."""
+
+    speaks = True
 
     def __init__(self, total_steps: int, tags: Headline) -> None:
         self._total, self._tags = total_steps, tags
@@ -65,13 +76,14 @@ class PlainLines:
         self._pending = ""
 
     def say(self, line: str) -> None:
-        """Print at once, so that a log can be followed."""
+        """Print immediately, so that a log file can be followed."""
         tell(line)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Print if the last line is a while ago."""
-        words = headline(metrics, self._tags, time.monotonic() - self._opened)
-        self._pending = f"step {step:,}/{self._total:,}  {words}"
+        """Print, unless the last line was printed less than two seconds ago."""
+        shown = headline(metrics, self._tags, time.monotonic() - self._opened)
+        # Kept if it is not printed now: `close` prints the last one.
+        self._pending = f"step {step:,}/{self._total:,}  {shown}"
         if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._flush()
 
@@ -86,7 +98,9 @@ class PlainLines:
 
 
 class LiveBar:
-    """For terminals: one bar that moves."""
+    """For terminals: a progress bar."""
+
+    speaks = True
 
     def __init__(self, total_steps: int, tags: Headline) -> None:
         self._tags = tags
@@ -107,60 +121,68 @@ class LiveBar:
 
     def say(self, line: str) -> None:
         """Print above the bar."""
+        # A closed terminal must not end the run, here and below. No markup: a path may contain square brackets.
         with contextlib.suppress(OSError):
             self._console.print(line, highlight=False, markup=False)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
-        words = headline(metrics, self._tags, time.monotonic() - self._opened)
+        shown = headline(metrics, self._tags, time.monotonic() - self._opened)
         with contextlib.suppress(OSError):
-            self._bar.update(self._task, completed=step, headline=words)
+            self._bar.update(self._task, completed=step, headline=shown)
 
     def close(self) -> None:
-        """Leave the last state of the bar on the screen."""
+        """Stop updating; the bar's last state stays on the screen."""
         with contextlib.suppress(OSError):
             self._live.stop()
 
 
 class Narrated:
-    """A display with the lines of a narrator, who first hears what was logged before a resume."""
+    """A display that also prints a workload's own lines."""
 
     def __init__(self, display: Display, narrate: Narrator, past: Iterable[Mapping[str, float]]) -> None:
         self._display, self._narrate = display, narrate
+        # A narrator may keep state (best scores, averages): after a resume it first gets the earlier log points. Its
+        # lines about those were printed before.
         for metrics in past:
             narrate(int(metrics["step"]), metrics)
 
+    @property
+    def speaks(self) -> bool:
+        """Whether anybody sees it."""
+        return self._display.speaks
+
     def say(self, line: str) -> None:
-        """Hand on."""
+        """Print a line."""
         self._display.say(line)
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Tell it in the workload's own lines too."""
+        """Print the workload's lines, then show the progress."""
         for line in self._narrate(step, metrics):
             self._display.say(line)
         self._display.progress(step, metrics)
 
     def close(self) -> None:
-        """Hand on."""
+        """Close the display."""
         self._display.close()
 
 
 def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:
-    """Speed, score and loss in a few words, after so many seconds."""
-    words = []
+    """Speed and the chosen metrics as one short text; `seconds` since the display was opened."""
+    parts = []
     if "time/global_fps" in metrics:
-        words.append(f"{metrics['time/global_fps']:,.0f} steps/s")
-    for tag, word, form in tags:
+        parts.append(f"{metrics['time/global_fps']:,.0f} steps/s")
+    for tag, label, form in tags:
         if tag == ELAPSED:
-            words.append(f"{word} {timedelta(seconds=int(seconds))}")
-        elif metrics.get(tag) is not None:
-            words.append(f"{word} {metrics[tag]:{form}}")
-    return "  ".join(words)
+            parts.append(f"{label} {timedelta(seconds=int(seconds))}")
+        elif metrics.get(tag) is not None:  # absent, or null in the log because it was not finite
+            parts.append(f"{label} {metrics[tag]:{form}}")
+    return "  ".join(parts)
 
 
-def open_display(leads: bool, total_steps: int, tags: Headline = ()) -> Display:
-    """The display for this rank and this output; `tags`: what it tells, where a workload has its own way to do so."""
-    if not leads:
+def open_display(world: World, total_steps: int, tags: Headline = ()) -> Display:
+    """The display for this rank and this output; `tags`: the metrics to show, if the workload chooses them."""
+    if not world.leads:
         return Silent()
     tags = tags or _HEADLINE
     return LiveBar(total_steps, tags) if is_terminal(sys.stdout) else PlainLines(total_steps, tags)

@@ -1,4 +1,4 @@
-"""What an evaluation found: returns and lengths of whole episodes, and what is told of them."""
+"""The result of an evaluation: returns and lengths of complete episodes, and their statistics."""
 
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
@@ -7,20 +7,20 @@ from typing import Any
 
 @dataclass
 class Evaluation:
-    """Returns and lengths of whole episodes, in episode order."""
+    """Returns and lengths of complete episodes, in episode order."""
 
     returns: list[float]
     lengths: list[int]
     seed: int
     extra: dict[str, list[float]] = field(default_factory=dict)
-    """What the environment says about each episode."""
+    """Further numbers of each episode that the environment reports, by name."""
 
     def score(self) -> float:
-        """The mean return: what `best` is chosen by."""
+        """The mean return, by which `best/` is chosen."""
         return fmean(self.returns)
 
     def numbers(self) -> dict[str, float]:
-        """What is worth a place in the log, under `eval/`."""
+        """The means, which are logged under `eval/`."""
         return {name: value for name, value in self.summary().items() if name.endswith("_mean")}
 
     def summary(self) -> dict[str, Any]:
@@ -34,7 +34,9 @@ class Evaluation:
 
 def _describe(column: list[float]) -> list[tuple[str, float]]:
     return [
+        # fmean sums exactly and rounds once, so that the order of episodes does not matter.
         ("mean", fmean(column)),
+        # Of these episodes (division by n), so that a single episode has one: 0.
         ("deviation", pstdev(column)),
         ("min", min(column)),
         ("max", max(column)),

@@ -1,12 +1,13 @@
-"""What a run says about itself: reports of all ranks, gathered and written once."""
+"""The journal of a run: the reports of all ranks, gathered over the world and written once."""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from lockstep.distributed.world import World
-from lockstep.errors import LockstepError, error_of
+from lockstep.errors import LockstepError, from_json, to_json
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.health import StragglerWatch
 from lockstep.reporting.metrics import MetricsLog, Stats, merge, reduce
@@ -25,11 +26,11 @@ class Journal:
         telemetry: Telemetry | None,
         still_ours: Callable[[], None] = lambda: None,
     ) -> None:
-        """`still_ours` is asked on rank 0 at every log point, and raises where the directory is no longer the run's."""
+        """`still_ours` is called on rank 0 at every log point; it raises if the directory is no longer this run's."""
         self._still_ours = still_ours
         self._directory, self._world, self._log, self._telemetry = directory, world, log, telemetry
         self.warnings: list[str] = []
-        """What the user should hear about; taken away by whoever says it."""
+        """Messages for the user; whoever prints them removes them."""
         self._reports: list[Stats] = []
         self._timings: dict[str, float] = {}
         self._evaluation: dict[str, float] = {}
@@ -38,12 +39,31 @@ class Journal:
         self._last_step: int | None = None
         self._last_time = time.monotonic()
 
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        world: World,
+        resumed_at: int | None,
+        wandb: dict[str, Any] | None,
+        still_ours: Callable[[], None],
+    ) -> "Journal":
+        """The journal of a run; rank 0 keeps its log and watches the machine. `resumed_at`: the step of a resume."""
+        if not world.leads:
+            return cls(directory, world, None, None, still_ours)
+        return cls(directory, world, MetricsLog(directory, resumed_at, wandb=wandb), Telemetry(), still_ours)
+
+    def past(self) -> Iterable[Mapping[str, float]]:
+        """The log points so far; on rank 0 alone."""
+        return self._log.rows() if self._log is not None else ()
+
     def start(self, step: int) -> None:
-        """Steps and seconds count from here."""
+        """Start counting steps and seconds for the speed metrics."""
         self._last_step, self._last_time = step, time.monotonic()
 
     def note(self, reports: list[Stats], timings: dict[str, float]) -> None:
-        """Keep one update's reports, one per cohort."""
+        """Add one update's reports, one per cohort, and its seconds by part."""
+        # Merged per cohort and not over them: `write` adds cohorts in lane order, so that bits do not depend on ranks.
         merged = zip(self._reports or [{} for _ in reports], reports, strict=True)
         self._reports = [merge([old, new]) for old, new in merged]
         self._updates += 1
@@ -51,38 +71,44 @@ class Journal:
             self._timings[part] = self._timings.get(part, 0.0) + seconds
 
     def note_evaluation(self, evaluation: Evaluation) -> None:
-        """Keep an evaluation for the next log point, and in full in evaluation.json."""
+        """Keep an evaluation's means for the next log point, and write all of it to evaluation.json."""
         self._evaluation = {f"eval/{name}": value for name, value in evaluation.numbers().items()}
+        # Every rank has the same evaluation; rank 0 writes it.
         if self._world.leads:
             path = self._directory / "evaluation.json"
             try:
                 write_atomically(path, json.dumps(evaluation.summary(), indent=1).encode())
             except OSError as error:
-                self.warnings.append(f"{path}: not written ({error.strerror}); training goes on")
+                self.warnings.append(f"{path}: not written ({error.strerror}); training continues")
 
     def write(self, step: int) -> dict[str, float]:
-        """One log point over the world. Called by every rank; every rank gets the metrics."""
+        """Write one log point over the world. Called by every rank; every rank gets the metrics."""
         world = self._world
-        elapsed = max(time.monotonic() - self._last_time, 1e-9)
+        elapsed = max(time.monotonic() - self._last_time, 1e-9)  # two log points may share a tick of the clock
         done = step - (self._last_step or 0)
         reduced = reduce(self._reports, world)
+        # Without observations (no episode ended) a tag is left out.
         metrics = {tag: stat.mean for tag, stat in reduced.items() if stat.count}
         if "rollout/return_mean" in reduced:
             metrics["rollout/episodes"] = reduced["rollout/return_mean"].count
         busy = sum(self._timings.values())
-        # Ranks wait for each other while they learn; the rest is a rank's own doing.
+        # While learning, ranks wait for each other in collectives. The rest is a rank's own work.
         own = busy - self._timings.get("learning", 0.0)
+        # Of the lanes, and so of the environment steps.
         share = len(world.lanes.mine) / world.lanes.total
         mine = {"busy": busy, "own": own, "parts": self._timings, "share": share, "lost": self._loss()}
         everyone = world.gather_json(mine)
+        # Only rank 0 checks the directory, and its answer travels with the reports: all ranks raise the same error.
         if lost := everyone[0]["lost"]:
-            raise error_of(*lost)
+            raise from_json(lost)
         metrics["time/global_fps"] = done / elapsed
         for rank, other in enumerate(everyone):
             metrics[f"time/fps_rank{rank}"] = done * other["share"] / max(other["busy"], 1e-9)
             metrics[f"time/own_seconds_rank{rank}"] = other["own"] / max(self._updates, 1)
+        # Seconds per lane: a rank with more lanes than another takes longer without being slow.
         own_seconds = [other["own"] / other["share"] / world.lanes.total for other in everyone]
         self.warnings += self._stragglers.note(own_seconds, self._updates)
+        # Each part's share of the wall time, averaged over ranks.
         for part in sorted({part for other in everyone for part in other["parts"]}):
             spent = sum(other["parts"].get(part, 0.0) for other in everyone)
             metrics[f"time/split_{part}"] = spent / (elapsed * world.size)
@@ -95,22 +121,23 @@ class Journal:
         self.start(step)
         return metrics
 
-    def _loss(self) -> tuple[str, int] | None:
-        """Why this run must not write any more, on rank 0; it travels with the reports, so that all ranks end alike."""
+    def _loss(self) -> dict[str, Any] | None:
+        """On rank 0 the error if this run must not write any more; None otherwise."""
         if self._world.leads:
             try:
                 self._still_ours()
             except LockstepError as error:
-                return str(error), error.exit_code
+                return to_json(error)
         return None
 
     def sync(self) -> None:
-        """Wait until the disk has every log point so far, which a checkpoint is about to be past. Rank 0 only."""
+        """Wait until every log point so far is on disk. Rank 0 only."""
+        # Before a checkpoint: a resume from it does not log the earlier steps again, so they must not be lost.
         if self._log is not None:
             self._log.sync()
 
     def close(self) -> None:
-        """Flush and close what this rank writes."""
+        """Stop the telemetry and close the log, on the rank that has them."""
         if self._telemetry is not None:
             self._telemetry.stop()
         if self._log is not None:

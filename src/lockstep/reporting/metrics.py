@@ -1,4 +1,4 @@
-"""Metrics: counted per lane or rank, added over the world in one order, written once."""
+"""Metrics: accumulated per lane or rank, reduced over the world in a fixed order, written once."""
 
 import errno
 import json
@@ -30,42 +30,47 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 LONGEST_LINE = 1 << 20
+"""Bytes; a longer line is not a log point."""
+# Bytes of a log that are read into memory, or of unwritten lines that are kept there.
 _IN_MEMORY = 64 << 20
+# Bytes at the end of a longer log in which the resume step is looked for.
 _REACH = 256 << 20
+# Seconds that the end of a run waits for loggers.
 _LONGEST_WAIT = 10.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What is known of a quantity: enough for the exact mean over any number of ranks."""
+    """Sum, count and range of a quantity: enough for its exact mean over any number of ranks."""
 
     sum: float = 0.0
     count: float = 0
-    """Observations, or their weight; 0 where there was nothing to observe."""
+    """The number of observations, or their weight; 0 without observations."""
     minimum: float = math.inf
     maximum: float = -math.inf
 
     @classmethod
     def of(cls, values: Tensor | Iterable[float]) -> "Stat":
-        """The statistics of these values; of none, the empty one."""
+        """The statistics of these values; empty without values."""
         tensor = values.detach() if isinstance(values, Tensor) else torch.tensor(list(values))
         if not tensor.numel():
             return cls()
-        # In double precision and fetched in one go: a GPU is waited for once.
+        # In double precision (MPS has none), and fetched together, so that a GPU is waited for once.
         wide = tensor.to("cpu" if tensor.device.type == "mps" else tensor.device).double()
         total, least, most = torch.stack([wide.sum(), wide.min(), wide.max()]).tolist()
         return cls(total, tensor.numel(), least, most)
 
     def merge(self, other: "Stat") -> "Stat":
-        """Both together; a NaN on either side stays visible."""
+        """The statistics of both; a NaN on either side stays visible."""
+        # Comparisons with NaN are false, so that min() and max() would drop one depending on the order.
         least = self.minimum if self.minimum <= other.minimum or math.isnan(self.minimum) else other.minimum
         most = self.maximum if self.maximum >= other.maximum or math.isnan(self.maximum) else other.maximum
         return Stat(self.sum + other.sum, self.count + other.count, least, most)
 
     @property
     def mean(self) -> float:
-        """Sum by count; NaN where nothing was observed."""
+        """Sum divided by count; NaN without observations."""
         return self.sum / self.count if self.count else math.nan
 
 
@@ -73,7 +78,8 @@ Stats = dict[str, Stat]
 
 
 def merge(parts: Iterable[Stats]) -> Stats:
-    """All parts together, added one by one in their order."""
+    """The statistics of all parts, added one by one in the given order."""
+    # The order is kept because floating-point addition depends on it.
     total: Stats = {}
     for part in parts:
         for tag, stat in part.items():
@@ -82,45 +88,50 @@ def merge(parts: Iterable[Stats]) -> Stats:
 
 
 def reduce(parts: list[Stats], world: "World") -> Stats:
-    """The statistics of the whole world, on every rank. Called by every rank, with [] where there is nothing.
+    """The statistics of the whole world, on every rank. Called by every rank, with [] if it has nothing to report.
 
-    Parts are added in rank order: where each is a lane's, the bits do not depend on which rank held which lane.
+    Parts are added in rank order. Ranks own contiguous lanes, so if each part is a lane's (`exact`), this is lane order
+    and the bits do not depend on the number of ranks.
     """
+    # As JSON on the control group: Python's floats survive it bit for bit, infinities and NaN included.
     mine = [{tag: [s.sum, s.count, s.minimum, s.maximum] for tag, s in part.items()} for part in parts]
     gathered = [part for rank_parts in world.gather_json(mine) for part in rank_parts]
     return merge({tag: Stat(*numbers) for tag, numbers in part.items()} for part in gathered)
 
 
 class MetricsLog:
-    """Writes log points to metrics.jsonl, TensorBoard and W&B. Rank 0 only; no trouble in here stops the training."""
+    """Writes log points to metrics.jsonl, TensorBoard and W&B. Rank 0 only; no failure in here stops training."""
 
     def __init__(self, directory: Path, resume_step: int | None, *, wandb: Mapping[str, Any] | None = None) -> None:
-        """Go on after resume_step, or start anew where it is None: what was logged later is cut off.
+        """Continue a log after resume_step, removing later log points, or start a new one if it is None.
 
-        `wandb`: what W&B is told of the run; None where it is not to know.
+        `wandb`: arguments of `WeightsAndBiases`; None: W&B is not used.
         """
         self._path = Path(directory) / METRICS
         self._resume_step = resume_step
+        # The file's size as far as it is ours; None until the log was cut to the resume step.
         self._end: int | None = None
+        # Lines that could not be written yet.
         self._waiting = b""
-        """Lines that the disk has not taken yet."""
         self._complained = self._lost = False
+        # Cuts the log now, before the run reads it or adds to it.
         self._append(b"")
         self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
         if wandb is not None:
             self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), **wandb)))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One log point; numbers that are not finite are written as null."""
+        """Write one log point; numbers that are not finite become null, which is all that JSON has for them."""
         now = time.time()
         values = {tag: _finite(value) for tag, value in metrics.items()}
         self._append((json.dumps({"step": step, "time": round(now, 3), **values}, allow_nan=False) + "\n").encode())
+        # TensorBoard and W&B have no null: such values are left out there.
         numbers = {tag: value for tag, value in values.items() if value is not None}
         for logger in self._loggers:
             logger.offer(step, now, numbers)
 
     def rows(self) -> list[dict[str, float]]:
-        """What was logged so far, a dictionary for each log point; of a very long log, its end."""
+        """The log points so far, a dictionary each; of a very long log only the last 64 MB."""
         try:
             lines = [line for _, line in lines_from_end(self._path, LONGEST_LINE, _IN_MEMORY)]
         except OSError:
@@ -128,7 +139,8 @@ class MetricsLog:
         return [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
 
     def sync(self) -> None:
-        """Wait until the disk has what was written."""
+        """Wait until everything written is on disk."""
+        # Try again what was refused before: there may be room now.
         if self._waiting:
             self._append(b"")
         try:
@@ -138,7 +150,7 @@ class MetricsLog:
             self._complain(error)
 
     def close(self) -> None:
-        """Let the loggers finish, and wait no longer than ten seconds for all of them."""
+        """Let the loggers finish, and wait at most ten seconds for all of them together."""
         if self._waiting:
             self._append(b"")
         deadline = time.monotonic() + _LONGEST_WAIT
@@ -146,33 +158,37 @@ class MetricsLog:
             logger.close(deadline)
 
     def _append(self, line: bytes) -> None:
-        """Add a line behind the last whole one; those that a full disk refused come before it once there is room."""
+        """Append a line, after those that could not be written before."""
         if self._lost:
             return
+        # A disk that stays full must not fill the memory as well: beyond the limit the waiting lines are given up.
         self._waiting = line = (self._waiting if len(self._waiting) < _IN_MEMORY else b"") + line
         try:
             if self._end is None:
                 self._end = cut(self._path, self._resume_step)
             with open_to_append(self._path) as file:
+                # Cut off what a failed write left behind: half a line would spoil the next one.
                 self._end = min(self._end, os.fstat(file.fileno()).st_size)
                 file.truncate(self._end)
+                # The file is unbuffered, and a disk that is nearly full takes only a part.
                 if file.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._end += len(line)
             self._waiting = b""
         except OSError as error:
-            # A file that is no log of this run stays as it is: looking for its end at every log point would take long.
+            # From `cut`: the file is not a log of this run. It stays as it is, and is not searched at every log point.
             self._lost = error.errno == errno.EOVERFLOW
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
+        # Once: a full disk would otherwise print a warning at every log point.
         if not self._complained:
-            _log.warning("%s: not written (%s); training goes on", self._path, error.strerror or error)
+            _log.warning("%s: not written (%s); training continues", self._path, error.strerror or error)
         self._complained = True
 
 
 def cut(path: Path, last_step: int | None) -> int:
-    """Drop the lines after last_step (all of them for None) and a torn one, in one move; returns the new size."""
+    """Remove the lines after last_step (all if it is None) and an incomplete one, atomically; returns the new size."""
     if last_step is None or not os.path.lexists(path):
         write_atomically(path, b"")
         return 0
@@ -185,17 +201,18 @@ def cut(path: Path, last_step: int | None) -> int:
 
 
 def _cut_end(path: Path, last_step: int) -> int:
-    """The same for a long log, of which no more is read than its end: steps rise, so what is too late stands there."""
+    """The same for a long log, of which only the end is read: steps increase, so later ones are there."""
+    # Truncating is atomic too, and needs no second copy of a large file.
     for end, line in lines_from_end(path, LONGEST_LINE, _REACH):
         if _step_of(line) <= last_step:
             with open_to_append(path) as file:
                 file.truncate(end)
             return end
-    raise OSError(errno.EOVERFLOW, f"no log point up to step {last_step} in its last {_REACH >> 20} MB: move it away")
+    raise OSError(errno.EOVERFLOW, f"no log point up to step {last_step} in its last {_REACH >> 20} MB; move it away")
 
 
 def _step_of(line: bytes) -> float:
-    """The step of a whole line; infinity for one that cannot be read, so that it is cut off."""
+    """The step of a complete line; infinity for one that cannot be parsed, so that it is cut off."""
     try:
         step = parse_json(line)["step"] if line.endswith(b"\n") and len(line) <= LONGEST_LINE else None
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What the machine is doing while it trains: processor, memory and GPUs, sampled on a thread of its own."""
+"""System metrics during training: CPU, memory and GPUs, sampled on a background thread."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _GIB = float(1 << 30)
 
 
 class Telemetry:
-    """Samples this host once a second; a machine without GPU, driver or sensor just has fewer tags."""
+    """Samples this host once a second; without a GPU, a driver or a sensor there are fewer tags."""
 
     def __init__(self, interval: float = 1.0) -> None:
         self._interval = interval
@@ -26,18 +26,21 @@ class Telemetry:
         return dict(self._latest)
 
     def stop(self) -> None:
-        """End the sampling; may be called twice."""
+        """Stop sampling; may be called twice."""
         self._stopped.set()
+        # With a timeout: a call into a broken driver may never return.
         self._thread.join(timeout=5.0)
 
     def _run(self) -> None:
         gpus = _visible_gpus()
-        psutil.cpu_percent()  # the first answer of psutil is meaningless: it measures since the call before
+        psutil.cpu_percent()  # psutil measures since the previous call, so the first result means nothing
+        # The first sample soon, so that the first log point has one.
         pause = min(0.1, self._interval)
         while not self._stopped.wait(pause):
             sample = _sample_host()
             for index, handle in enumerate(gpus):
                 sample |= {f"system/gpu{index}_{name}": value for name, value in _sample_gpu(handle).items()}
+            # Replaced as a whole, never changed, so that `latest` needs no lock.
             self._latest = sample
             pause = self._interval
 
@@ -52,11 +55,12 @@ def _sample_host() -> dict[str, float]:
 
 
 def _sample_gpu(handle: Any) -> dict[str, float]:
-    """What NVML can say of one GPU; some cards lack some sensors."""
+    """One GPU's sensors through NVML; some cards lack some of them."""
     import pynvml
 
     sample: dict[str, float] = {}
 
+    # Each sensor on its own: one that is missing must not hide the others.
     def take(read: Callable[[], dict[str, float]]) -> None:
         with contextlib.suppress(pynvml.NVMLError):
             sample.update(read())
@@ -68,21 +72,22 @@ def _sample_gpu(handle: Any) -> dict[str, float]:
     take(lambda: {"util_percent": float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)})
     take(memory)
     take(lambda: {"temp_c": float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))})
-    take(lambda: {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0})
+    take(lambda: {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0})  # NVML reports milliwatts
     return sample
 
 
 def _visible_gpus() -> list[Any]:
-    """NVML's handles of the GPUs that CUDA sees, in CUDA's numbering; none without a driver."""
+    """NVML handles of the GPUs that CUDA sees, in CUDA's numbering; empty without a driver."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no library, no driver, another version of it: all mean the same here
+    except Exception:  # no library, no driver or a mismatch of the two: there is nothing to sample
         return []
+    # NVML knows nothing of this variable, and numbers all GPUs of the machine.
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     handles = []
-    # CUDA, too, stops reading the list at the first entry that is no device.
+    # Like CUDA, stop at the first entry that is not a device.
     with contextlib.suppress(pynvml.NVMLError):
         for name in chosen.split(",") if chosen is not None else map(str, range(pynvml.nvmlDeviceGetCount())):
             handles.append(_handle(name.strip()))

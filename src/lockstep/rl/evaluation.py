@@ -1,4 +1,4 @@
-"""How good a policy is: whole episodes, shared out over lanes. E: environments."""
+"""Evaluates a policy on whole episodes, distributed over lanes. E: environments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,13 @@ from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 
 Act = Callable[[Tensor, Any], Tensor]
-"""A policy: the actions for an observation, or, for one that knows the rules, for the environment itself."""
+"""A policy: (observation, environment) -> actions; scripted policies read the environment's state."""
 Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Turns a step into one that a GPU replays (see core.graphs), or leaves it as it is."""
+"""Records a step as a CUDA graph (see compute.graphs), or returns it unchanged."""
 Episode = tuple[float, int, dict[str, float]]
+"""Return, length, and what the environment reports about it."""
+HOSTED_AT_ONCE = 128
+"""Most episodes that a rank plays in parallel on the host: each may need its own simulator of a dozen megabytes."""
 
 
 def evaluate(
@@ -27,15 +30,16 @@ def evaluate(
     record: Record = lambda step: step,
     at_once: int | None = None,
 ) -> Evaluation:
-    """Play episodes 0..episodes-1, each in the environment of its number. Called by every rank.
+    """Play episodes 0..episodes-1, each in the environment with its number. Called by every rank.
 
-    What the environment says about an episode is reported under `tag`, the workload's name. `at_once`: the most that a
-    rank plays side by side; none = all.
+    `tag`: the workload's name, under which the environment's own numbers are reported. `at_once`: most episodes that a
+    rank plays in parallel; None = all of them.
     """
     played: list[Episode] = []
     for group in _groups(world, episodes):
         for numbers in group.split(at_once or len(group)):
             played += play_out(make_env(numbers), act, record)
+    # In rank order, and ranks own contiguous lanes, so the lists are in the order of episode numbers.
     everything = [episode for part in world.gather_json(played) for episode in part]
     return Evaluation(
         returns=[episode[0] for episode in everything],
@@ -46,18 +50,19 @@ def evaluate(
 
 
 def _groups(world: World, episodes: int) -> list[Tensor]:
-    """The episode numbers of this rank: one batch in fast mode, lane by lane (its own shapes) in exact mode."""
+    """The episode numbers of this rank: one batch in fast mode, one per lane in exact mode."""
+    # Exact mode keeps a lane's shapes whatever the world size: kernels may round differently for other batch sizes.
     shares = world.lanes.share_out(episodes)
     groups = [range(shares[0].start, shares[-1].stop)] if world.sync == "fast" else shares
     return [torch.arange(share.start, share.stop, device=world.device) for share in groups if len(share)]
 
 
 def play_out(env: BatchedEnv, act: Act, record: Record = lambda step: step) -> list[Episode]:
-    """The first episode of every environment: (return, length, info) each."""
+    """Play the first episode of every environment."""
     play = _Play(env, act)
     step = record(play.step)
     steps = 0
-    # Asking a GPU "all done?" makes it wait: ask now and then, the surplus steps change nothing.
+    # Reading the flag synchronizes with the GPU, so it is read every 16 steps only; extra steps change no result.
     while steps % 16 or bool(play.playing.any()):
         step()
         steps += 1
@@ -65,12 +70,13 @@ def play_out(env: BatchedEnv, act: Act, record: Record = lambda step: step) -> l
 
 
 class _Play:
-    """Every environment's first episode as it goes on, in tensors that stay where they are."""
+    """Every environment's first episode in progress, in tensors that are updated in place for recorded graphs."""
 
     def __init__(self, env: BatchedEnv, act: Act) -> None:
         self._env, self._act = env, act
         self._observation = env.reset().clone()
         device = self._observation.device
+        # Sums in float64, so that long episodes lose no small rewards.
         self._total = torch.zeros(env.count, dtype=torch.float64, device=device)
         self._length = torch.zeros(env.count, dtype=torch.int64, device=device)
         self.playing = torch.ones(env.count, dtype=torch.bool, device=device)
@@ -78,11 +84,12 @@ class _Play:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One action in every environment; those whose episode has ended go on unobserved."""
+        """Take one action in every environment; results after the first episode's end are ignored."""
         transition = self._env.step(self._act(self._observation, self._env))
         self._observation.copy_(transition.observation)
         self._total += transition.reward * self.playing
         self._length += self.playing
+        # Only the first end counts: the environment has reset itself and may end again.
         ended = (transition.terminated | transition.truncated) & self.playing
         for name, value in transition.info.items():
             kept = self._info.setdefault(name, torch.zeros_like(self._total))
@@ -90,7 +97,7 @@ class _Play:
         self.playing &= ~ended
 
     def episodes(self) -> list[Episode]:
-        """What was played."""
+        """The finished episodes, in the order of the environments."""
         columns = {name: value.tolist() for name, value in self._info.items()}
         return [
             (reward, steps, {name: column[i] for name, column in columns.items()})

@@ -1,11 +1,16 @@
-"""Network bricks shared by workloads."""
+"""Policy and value networks shared by workloads. B: batch, A: actions."""
+
+import math
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.compute.random import derive_seed
+from lockstep.rl.problem import Continuous, Discrete
+
 
 class ActorCritic(nn.Module):
-    """A policy and a value on shared features: observation -> (logits (B, A), value (B,))."""
+    """A policy head and a value head on shared features: observation -> (logits (B, A), value (B,))."""
 
     def __init__(self, features: nn.Module, feature_size: int, action_count: int) -> None:
         super().__init__()
@@ -14,13 +19,67 @@ class ActorCritic(nn.Module):
         self.critic = nn.Linear(feature_size, 1)
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and value, in fp32."""
+        """Logits and value, in fp32 also under autocast: losses and sampling need the precision."""
         features = self.features(observation)
         return self.actor(features).float(), self.critic(features).squeeze(-1).float()
 
 
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
+
+
+class MLPActorCritic(nn.Module):
+    """Policy and value as two separate MLPs: observation (B, ...) -> (outputs (B, A) or (B, 2A), value (B,))."""
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        actions: Discrete | Continuous,
+        width: int,
+        layers: int,
+        activation: str,
+        initial_log_std: float,
+        seed: int,
+    ) -> None:
+        """`initial_log_std`: for continuous actions, whose deviation does not depend on the observation."""
+        super().__init__()
+        inputs = math.prod(observation_shape)
+        count = actions.count if isinstance(actions, Discrete) else actions.size
+        self.actor = _perceptron(inputs, width, layers, activation, count)
+        self.critic = _perceptron(inputs, width, layers, activation, 1)
+        self.log_std: nn.Parameter | None = None
+        if isinstance(actions, Continuous):
+            self.log_std = nn.Parameter(torch.full((count,), initial_log_std))
+        generator = torch.Generator().manual_seed(derive_seed(seed, "network"))
+        initialise(self, _last(self.actor), _last(self.critic), generator)
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and value, in fp32."""
+        flat = observation.flatten(1)
+        # Observations may be bytes; linear layers need the parameters' dtype (autocast converts from there).
+        seen = flat if flat.is_floating_point() else flat.to(_last(self.critic).weight.dtype)
+        outputs, value = self.actor(seen).float(), self.critic(seen).squeeze(-1).float()
+        if self.log_std is not None:
+            # Means, then log deviations: the layout that GaussianActions splits.
+            outputs = torch.cat((outputs, self.log_std.expand_as(outputs)), dim=-1)
+        return outputs, value
+
+
+def _perceptron(inputs: int, width: int, layers: int, activation: str, outputs: int) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for number in range(layers):
+        parts += [nn.Linear(width if number else inputs, width), _ACTIVATIONS[activation]()]
+    return nn.Sequential(*parts, nn.Linear(width, outputs))
+
+
+def _last(perceptron: nn.Sequential) -> nn.Linear:
+    layer = perceptron[-1]
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
 def initialise(network: nn.Module, actor: nn.Linear, critic: nn.Linear, generator: torch.Generator) -> None:
-    """Orthogonal weights (gain sqrt 2, actor 0.01, critic 1), zero biases: the usual start of PPO."""
+    """Orthogonal weights (gain sqrt 2, actor 0.01, critic 1) and zero biases, as is usual for PPO."""
+    # With the actor's small gain the first policy hardly depends on the observation, so all actions are tried early.
     for module in network.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             gain = 0.01 if module is actor else 1.0 if module is critic else 2.0**0.5

@@ -1,4 +1,4 @@
-"""Policies with a memory: recurrent features, then an actor and a critic. T: time, B: sequences, E: environments."""
+"""Recurrent policies: LSTM features, then an actor and a critic head. T: time, B: sequences, E: environments."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from lockstep.rl.stateful_policy import Memory
 
 
 def head(sizes: tuple[int, ...], activation: type[nn.Module]) -> nn.Sequential:
-    """Linear layers of these sizes with an activation between them."""
+    """Linear layers of these sizes with an activation between them; none after the last."""
     layers: list[nn.Module] = []
     for entry, size in pairwise(sizes):
         layers += [activation(), nn.Linear(entry, size)] if layers else [nn.Linear(entry, size)]
@@ -19,7 +19,7 @@ def head(sizes: tuple[int, ...], activation: type[nn.Module]) -> nn.Sequential:
 
 
 class LSTMPolicy(nn.Module):
-    """A `RecurrentPolicy` of one LSTM that actor and critic share, or of one for each of them."""
+    """A `RecurrentPolicy` with one LSTM shared by actor and critic, or one for each."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LSTMPolicy(nn.Module):
         head_sizes: tuple[int, ...] = (64, 64),
         forecasts: int = 0,
     ) -> None:
-        """`separate`: the critic has an LSTM of its own. `forecasts`: how many numbers are foretold at each step."""
+        """`separate`: the critic has its own LSTM. `forecasts`: K, the numbers predicted at each step; 0 = none."""
         super().__init__()
         self.lstm = LSTM(observation_size, hidden_size)
         self.critic_lstm = LSTM(observation_size, hidden_size) if separate else None
@@ -40,7 +40,7 @@ class LSTMPolicy(nn.Module):
         self.forecast = nn.Linear(hidden_size, forecasts) if forecasts else None
 
     def first_memory(self, count: int, device: torch.device) -> Memory:
-        """Output and cells of each LSTM: zeros."""
+        """Hidden and cell state of each LSTM, (E, hidden) zeros: two tensors, or four with a separate critic."""
         parts = 2 if self.critic_lstm is None else 4
         return tuple(torch.zeros(count, self.lstm.hidden_size, device=device) for _ in range(parts))
 
@@ -54,7 +54,7 @@ class LSTMPolicy(nn.Module):
         return logits, value, (*memory_of_actor, *memory_of_critic)
 
     def sequence(self, observation: Tensor, memory: Memory, keep: Tensor) -> tuple[Tensor, ...]:
-        """Logits and values of whole sequences, and forecasts where there are any."""
+        """Logits (T, B, A) and values (T, B) of whole sequences; forecasts (T, B, K) too if the network makes any."""
         features, _ = self.lstm(observation, (memory[0], memory[1]), keep)
         of_critic = features
         if self.critic_lstm is not None:
@@ -67,7 +67,7 @@ class LSTMPolicy(nn.Module):
 
 
 def start_recurrent(policy: nn.Module, actor: nn.Sequential, critic: nn.Sequential, generator: torch.Generator) -> None:
-    """Initial weights: as PPO's usual ones, and the LSTMs' own."""
+    """Initialise the weights: PPO's usual scheme, and the LSTMs' own."""
     last_of_actor, last_of_critic = actor[-1], critic[-1]
     assert isinstance(last_of_actor, nn.Linear) and isinstance(last_of_critic, nn.Linear)
     initialise(policy, last_of_actor, last_of_critic, generator)

@@ -1,8 +1,8 @@
-"""Replay: what lanes experienced, kept to be learned from many times. L: lanes, R: rows, W: environments of a lane.
+"""Replay buffers, one per lane. L: lanes, R: rows, W: environments of a lane.
 
-Each lane has a memory of its own: a ring of R rows, one row for each step that its W environments made together. Where
-writing stands is the same in every lane (rows written so far), so there is nothing to agree upon; a draw is a pure
-function of (seed, lane, update), so there is nothing to save but the rows.
+A lane's buffer is a ring of R rows; a row holds one step of each of its W environments. All lanes have written the same
+number of rows, so ranks need not agree on a position. A draw is a pure function of (seed, lane, update), so the rows
+are the only state to save.
 """
 
 import math
@@ -18,19 +18,19 @@ from lockstep.errors import UserError
 
 @dataclass(frozen=True)
 class Column:
-    """What is kept of one environment's step under one name."""
+    """Shape and type of one stored quantity, for one step of one environment."""
 
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
 
 
 def bytes_of_row(columns: Mapping[str, Column]) -> int:
-    """What one environment's step takes."""
+    """Bytes that one step of one environment takes."""
     return sum(math.prod(column.shape) * column.dtype.itemsize for column in columns.values())
 
 
 class Replay:
-    """The memories of a cohort's lanes, written in place and drawn from by counter."""
+    """The replay buffers of a cohort's lanes, written in place and sampled with counter-based random numbers."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Replay:
         self.rows, self.width = rows, width
         self._seed = seed
         self._lane = torch.arange(lanes.start, lanes.stop, device=device)
+        # (L, 1) where each lane's buffer starts in the flattened columns, so that one index reads from all lanes.
         self._base = (self._lane - lanes.start)[:, None] * (rows * width)
         self._columns = {
             name: torch.zeros((len(lanes), rows, width, *column.shape), dtype=column.dtype, device=device)
@@ -51,57 +52,61 @@ class Replay:
         }
 
     def write(self, row: Tensor, **values: Tensor) -> None:
-        """Store one step, (L x W, ...) per named column, in the row that an index of one element points at."""
+        """Store one step, (L x W, ...) for each named column, in a row: a tensor (1,), as recorded graphs need."""
         for name, value in values.items():
             column = self._columns[name]
             parts = value.to(column.dtype).view(len(self._lane), 1, self.width, *column.shape[3:])
             column.index_copy_(1, row, parts)
 
     def filled(self, written: int) -> int:
-        """Rows that hold something after so many were written."""
+        """Rows in use after `written` rows."""
         return min(written, self.rows)
 
     def lots(self, update: Tensor, count: int) -> Tensor:
-        """(U, L, count) random words for updates (U,): what is drawn with, the same whichever lanes are together."""
+        """(U, L, count) random words for updates (U,); a lane's words do not depend on the lanes beside it."""
         numbers = torch.arange(count, device=self._lane.device)
         return random.words(self._seed, "replay", self._lane[:, None], update[:, None, None], numbers)[0]
 
     def draw(self, lots: Tensor, written: int, successors: int) -> Tensor:
-        """(..., L, count) places of past steps, each with so many later rows behind it, after `written` rows."""
+        """Sample steps with at least `successors` later rows, after `written` rows: flat positions (..., L, count)."""
         filled = self.filled(written)
         choices = (filled - successors) * self.width
-        assert 0 < choices < 1 << 31, "draw only where there are rows enough, and fewer than 2^31 steps"
-        # The upper half of a product: a whole number below `choices`, the same on every device.
+        assert 0 < choices < 1 << 31, "sampling needs more rows than successors, and fewer than 2^31 steps"
+        # Multiply and shift: an integer below `choices` from a 32-bit word, in integers and so equal on every device.
+        # The bound above keeps the product within 63 bits.
         choice = (lots * choices) >> 32
+        # Counted from the oldest row, so a choice never runs past the newest one into overwritten rows.
         row = (written - filled + choice // self.width) % self.rows
         return self._base + row * self.width + choice % self.width
 
     def read(self, name: str, place: Tensor, later: int = 0) -> Tensor:
-        """One column at some places (...), or so many steps later in the same environments: (..., *its own shape)."""
+        """A column at positions (...), or `later` steps later in the same environments: (..., *the column's shape)."""
         ring = self.rows * self.width
         if later:
+            # Wrap around within the lane's own ring.
             start = place // ring * ring
             place = start + (place - start + later * self.width) % ring
         column = self._columns[name]
         return column.flatten(0, 2).index_select(0, place.flatten()).view(*place.shape, *column.shape[3:])
 
     def state(self, written: int) -> dict[str, Tensor]:
-        """The rows that hold something, each tensor with L first, so that lanes can be cut out of it."""
+        """The rows in use, each tensor with L first, so that it can be split into lanes."""
         return {name: column[:, : self.filled(written)] for name, column in self._columns.items()}
 
     def load(self, state: Mapping[str, Tensor], written: int) -> None:
-        """Take up a state from `state` after so many rows; a ring that has gone round cannot be made longer."""
+        """Restore what `state` returned after `written` rows. UserError if the buffer has another size."""
+        # Row numbers are taken modulo the size, so a ring that has wrapped around cannot be resumed at another size.
         held = next(iter(state[name] for name in self._columns)).shape[1]
         if held != self.filled(written):
             raise UserError(
-                f"buffer_size: the checkpoint remembers {held:,} steps of each environment, this run would have room "
-                f"for {self.rows:,}; go on with the buffer_size and the steps that the run had"
+                f"buffer_size: the checkpoint stores {held:,} steps of each environment, this run has room for "
+                f"{self.rows:,}; resume with the buffer_size and steps that the run was started with"
             )
         for name, column in self._columns.items():
             kept, room = state[name], column[:, :held]
             if kept.shape != room.shape:
                 raise UserError(
-                    f"memory: {name} has shape {tuple(kept.shape)} in the checkpoint, and {tuple(room.shape)} in this "
-                    "run; go on with what the run remembered, and of as many environments"
+                    f"replay buffer: {name} has shape {tuple(kept.shape)} in the checkpoint, and {tuple(room.shape)} "
+                    "in this run; resume with the environments and storage settings that the run was started with"
                 )
             room.copy_(kept)

@@ -1,11 +1,13 @@
-"""Advantages and returns of a roll-out. T: time, E: environments."""
+"""Advantages and returns of a rollout. T: time, E: environments."""
 
 import torch
 from torch import Tensor
 
 
 def discounted_sum(values: Tensor, factors: Tensor) -> Tensor:
-    """x[t] = values[t] + factors[t] * x[t + 1] for (T, E), in log2(T) passes instead of T small ones."""
+    """x[t] = values[t] + factors[t] * x[t + 1] for (T, E), as a parallel scan."""
+    # log2(T) passes over the whole tensor; a loop over time would launch T small kernels. After a pass, total[t] covers
+    # 2 * shift terms, and product[t] is what the total that follows them is multiplied by.
     total, product = values.clone(), factors.clone()
     shift = 1
     while shift < values.shape[0]:
@@ -20,11 +22,11 @@ def discounted_sum(values: Tensor, factors: Tensor) -> Tensor:
 def generalised_advantages(
     reward: Tensor, value: Tensor, ended: Tensor, last_value: Tensor, gamma: float, gae_lambda: float
 ) -> Tensor:
-    """GAE(lambda), (T, E). `ended`: another episode begins after this step; `last_value` (E,) follows the last step.
+    """GAE(lambda), (T, E). `ended`: the episode ends with this step. `last_value` (E,): after the last step.
 
-    An episode that was cut rather than finished has the value of what would have followed in its reward already.
+    For truncated episodes the caller has already added the discounted bootstrap value to the reward.
     """
-    going_on = 1.0 - ended.to(value.dtype)
+    continues = 1.0 - ended.to(value.dtype)
     next_value = torch.cat((value[1:], last_value.unsqueeze(0)))
-    surprise = reward + gamma * next_value * going_on - value
-    return discounted_sum(surprise, gamma * gae_lambda * going_on)
+    td_error = reward + gamma * next_value * continues - value
+    return discounted_sum(td_error, gamma * gae_lambda * continues)

@@ -1,4 +1,4 @@
-"""What a cohort of environments experienced in one update. T: time, E: environments of the cohort."""
+"""The experience of a cohort in one update. T: time, E: environments of the cohort."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from torch import Tensor
 class Rollout:
     """Fixed storage for T steps of E environments, written step by step in place.
 
-    With sequences longer than 1 it also holds the memories that each of them begins with.
+    `observation`: an example for shape and type, (E, ...). `action`: storage for all steps, (T, E, ...). For recurrent
+    networks it also holds the state at the start of each sequence.
     """
 
     def __init__(
@@ -17,15 +18,17 @@ class Rollout:
         steps: int,
         count: int,
         observation: Tensor,
-        device: torch.device,
+        action: Tensor,
         memory: tuple[Tensor, ...] = (),
         sequence_length: int = 1,
     ) -> None:
+        device = observation.device
+
         def numbers(dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((steps, count), dtype=dtype, device=device)
 
         self.observation = torch.zeros((steps, *observation.shape), dtype=observation.dtype, device=device)
-        self.action = numbers(torch.int64)
+        self.action = action
         self.log_probability = numbers()
         self.value = numbers()
         self.reward = numbers()
@@ -34,35 +37,36 @@ class Rollout:
         self.info: dict[str, Tensor] = {}
         self.advantage = numbers()
         self.target = numbers()
+        # Learning replays each sequence from the recurrent state that acting had at its start.
         starts = steps // sequence_length
         self.memory = tuple(part.new_zeros((starts, *part.shape)) for part in memory)
 
     def write(self, step: Tensor, **columns: Tensor) -> None:
-        """Store one row per named column at `step`, an index of one element (so that a recorded graph can move on)."""
+        """Store one row for each named column at `step`: a tensor (1,), as a recorded graph reads it anew each time."""
         for name, row in columns.items():
             getattr(self, name).index_copy_(0, step, row.unsqueeze(0))
 
     def write_info(self, step: Tensor, info: dict[str, Tensor]) -> None:
-        """Store what the environment says about episodes that end at this step."""
+        """Store what the environment reports about episodes that end at this step."""
         for name, row in info.items():
             if name not in self.info:
                 self.info[name] = torch.zeros_like(self.ended, dtype=row.dtype)
             self.info[name].index_copy_(0, step, row.unsqueeze(0))
 
     def write_memory(self, sequence: int, memory: tuple[Tensor, ...]) -> None:
-        """Store what is remembered when a sequence begins."""
+        """Store the recurrent state at the start of a sequence."""
         for column, part in zip(self.memory, memory, strict=True):
             column[sequence].copy_(part)
 
     def flat(self) -> dict[str, Tensor]:
-        """The learning columns with T and E as one axis; views, not copies."""
+        """The columns that learning reads, with T and E as one axis; views, not copies."""
         names = ("observation", "action", "log_probability", "value", "ended", "advantage", "target")
         return {name: getattr(self, name).flatten(0, 1) for name in names}
 
 
 @dataclass
 class Episodes:
-    """The episodes that ended in a roll-out, environment by environment."""
+    """The episodes that ended in a rollout, ordered by environment, then by time."""
 
     returns: Tensor
     lengths: Tensor
@@ -70,20 +74,23 @@ class Episodes:
 
 
 class EpisodeLedger:
-    """Returns and lengths of episodes that span several roll-outs."""
+    """Keeps track of returns and lengths of episodes that span several rollouts."""
 
     def __init__(self, count: int, device: torch.device) -> None:
+        # Of the unfinished episodes, (E,); float64 so that long episodes lose no small rewards.
         self.open_return = torch.zeros(count, dtype=torch.float64, device=device)
         self.open_length = torch.zeros(count, dtype=torch.int64, device=device)
 
     def close(self, reward: Tensor, ended: Tensor, info: dict[str, Tensor]) -> Episodes:
-        """Account for a roll-out (T, E): the episodes that ended in it; unfinished ones are carried on."""
+        """The episodes that ended in a rollout (T, E); unfinished ones are carried over to the next."""
+        # `nonzero` synchronizes with the GPU once; a loop would for each episode. On the transposed flags it lists the
+        # ends by environment, then by time.
         earned = self.open_return[:, None] + reward.t().to(torch.float64).cumsum(1)
         steps = torch.arange(1, reward.shape[0] + 1, device=reward.device)
         lasted = self.open_length[:, None] + steps
         environment, time = ended.t().nonzero(as_tuple=True)
         returns, lengths = earned[environment, time], lasted[environment, time]
-        # Totals run on through a roll-out: an episode's own part is the difference to the end before it.
+        # The sums run through the whole rollout: an episode's part is the difference to the previous end.
         follows = torch.zeros_like(environment, dtype=torch.bool)
         follows[1:] = environment[1:] == environment[:-1]
         own_returns = returns - torch.where(follows, returns.roll(1), 0.0)
@@ -93,6 +100,7 @@ class EpisodeLedger:
         return Episodes(own_returns, own_lengths, chosen)
 
     def _carry(self, earned: Tensor, lasted: Tensor, environment: Tensor, returns: Tensor, lengths: Tensor) -> None:
+        # What remains after each environment's last end belongs to its unfinished episode.
         closed_return, closed_length = torch.zeros_like(earned), torch.zeros_like(lasted)
         last = torch.ones_like(environment, dtype=torch.bool)
         last[:-1] = environment[:-1] != environment[1:]

@@ -1,8 +1,8 @@
-"""Replay of sequences: steps that follow each other in one episode. L: lanes, R: rows, W: environments of a lane.
+"""Replay of sequences of consecutive steps of one episode. L: lanes, R: rows, W: environments of a lane.
 
-Rows are appended by the host, which knows where it stands; drawing waits for nothing and can be recorded. Every step is
-kept with its age in its episode: a step of age n ends a sequence of n + 1 steps, so that one number tells whether a
-sequence reaches over the end of an episode. Of some candidates the first that does not is taken.
+The host appends rows and knows the position; sampling never synchronizes with the device and can be recorded. Every
+step is stored with its age in its episode. A step of age n ends a sequence of n + 1 steps, so the age of the last step
+tells whether a sequence crosses the end of an episode. Of several candidates the first that does not is taken.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from lockstep.rl.replay import Column, Replay
 
 _AGE = "age"
 _BLOCKS = 2
-"""Each block of random words gives four candidates."""
+"""Blocks of four random words for each sequence; each word gives a candidate."""
 
 
 class SequenceReplay(Replay):
-    """A replay that knows which steps belong together; the oldest rows make room."""
+    """A replay buffer that samples whole sequences; new rows overwrite the oldest."""
 
     def __init__(
         self,
@@ -33,21 +33,23 @@ class SequenceReplay(Replay):
         length: int,
     ) -> None:
         """`length`: steps of a sequence."""
-        assert rows >= 2 * length, "a memory holds two sequences at least"
+        # Then a spare sequence is due for renewal, after half a ring, before its first row is overwritten.
+        assert rows >= 2 * length, "the buffer must hold at least two sequences"
         columns = {**columns, _AGE: Column((), torch.int32)}
         super().__init__(lanes, rows, width, columns, seed, device)
         self.length, self.device, self._first_lane = length, device, lanes.start
         self._transfer = HostTransfer(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
-        """On the host: steps that each unfinished episode has so far."""
+        """On the host: length of each unfinished episode so far."""
         self._spare = torch.full((len(lanes), 2), -1)
-        """On the host: where a whole sequence of each lane begins, and the row that it ends in; -1 before that."""
+        """On the host: start of one complete sequence of each lane, and the row it ends in; -1 = none yet."""
+        # On the device, changed in place: a recorded graph reads them anew at every replay.
         self._filled = torch.zeros((len(lanes), 1, 1), dtype=torch.int64, device=device)
         self._oldest = torch.zeros_like(self._filled)
         self._last_resort = torch.zeros((len(lanes), 1), dtype=torch.int64, device=device)
 
     def append(self, number: int, ended: Tensor, **values: Tensor) -> None:
-        """Store the row of this number: (L x W, ...) host tensors; `ended` says where it was an episode's last step."""
+        """Store row `number`: (L x W, ...) host tensors. `ended` (L x W,): the step was an episode's last."""
         self._transfer.send(**values, **{_AGE: self._age})
         for name, column in self._columns.items():
             arrived = self._transfer.views[name]
@@ -57,20 +59,21 @@ class SequenceReplay(Replay):
         self.resume(number + 1)
 
     def _renew_spare(self, number: int) -> None:
-        """Note a sequence that ends in the row of this number, in lanes that have none or one that will go soon."""
+        """Take a sequence that ends in row `number` as the spare of lanes whose spare is missing or half a ring old."""
         complete = self._age >= self.length - 1
         start = (number - self.length + 1) % self.rows * self.width + complete.to(torch.uint8).argmax(1)
-        wanted = (self._spare[:, 1] < 0) | (number - self._spare[:, 1] >= self.rows // 2)
-        renewed = wanted & complete.any(1)
+        # Early, since the next complete sequence may take a while, and the ring will overwrite the old one.
+        needed = (self._spare[:, 1] < 0) | (number - self._spare[:, 1] >= self.rows // 2)
+        renewed = needed & complete.any(1)
         if bool(renewed.any()):
             found = torch.stack((start, torch.full_like(start, number)), 1)
             self._spare = torch.where(renewed[:, None], found, self._spare)
             self._last_resort.copy_(self._spare[:, :1])
 
     def keep(self, lane: int, start: int, **values: Tensor) -> None:
-        """Store a whole episode of one of these lanes, (T, ...) host tensors, in its rows from `start` on.
+        """Store a whole episode, (T, ...) host tensors, in a lane's rows from `start` on.
 
-        For a memory that is filled once and never appended to, with one environment a lane, episode behind episode.
+        For a buffer that is filled once and never appended to: one environment per lane, one episode after another.
         """
         assert self.width == 1
         rows, number = slice(start, start + len(next(iter(values.values())))), lane - self._first_lane
@@ -83,37 +86,39 @@ class SequenceReplay(Replay):
             self._last_resort.copy_(self._spare[:, :1])
 
     def resume(self, written: int) -> None:
-        """Go on after so many rows."""
+        """Set the position after `written` rows."""
         self._filled.fill_(self.filled(written))
         self._oldest.fill_(written - self.filled(written))
 
     def lanes_without_sequence(self) -> int:
-        """How many of these lanes have had no episode as long as a sequence."""
+        """How many of these lanes hold no complete sequence yet."""
         return int((self._spare[:, 0] < 0).sum())
 
     def draw_sequences(self, update: Tensor, count: int) -> Tensor:
-        """The places of sequences step by step, (length, L x count), drawn by the number of an update."""
+        """Sample sequences for an update: flat positions of their steps, (length, L x count)."""
         number = torch.arange(count * _BLOCKS, device=update.device)
         words = random.words(self._seed, "replay", self._lane[:, None], update, number)
         lots = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
-        # The upper half of a product: a whole number below the count, the same on every device.
+        # Multiply and shift: an integer below the number of starts, in integers and so equal on every device.
         choice = (lots * ((self._filled - self.length + 1) * self.width)) >> 32
         row, environment = self._oldest + choice // self.width, choice % self.width
         last = (row + self.length - 1) % self.rows * self.width + environment
         whole = self._columns[_AGE].flatten(1).gather(1, last.flatten(1)).view_as(last) >= self.length - 1
-        rank = torch.arange(whole.shape[-1], 0, -1, device=whole.device)
-        first = (whole * rank).argmax(-1, keepdim=True)
+        # Earlier candidates weigh more, so the maximum is the first complete one.
+        preference = torch.arange(whole.shape[-1], 0, -1, device=whole.device)
+        first = (whole * preference).argmax(-1, keepdim=True)
         start = (row % self.rows * self.width + environment).gather(-1, first).squeeze(-1)
+        # If no candidate is complete, the lane's spare sequence is used: nothing has to wait or be repeated.
         start = torch.where(whole.any(-1), start, self._last_resort)
         later = torch.arange(self.length, device=start.device).view(-1, 1, 1) * self.width
         return (self._base + (start + later) % (self.rows * self.width)).flatten(1)
 
     def state(self, written: int) -> dict[str, Tensor]:
-        """The rows that hold something, and what is known of unfinished episodes; each tensor with L first."""
+        """The rows in use, and the host's record of unfinished episodes; each tensor with L first."""
         return {**super().state(written), "next_age": self._age, "spare": self._spare}
 
     def load(self, state: Mapping[str, Tensor], written: int) -> None:
-        """Take up a state from `state`; `resume` says how many rows had been written."""
+        """Restore what `state` returned; call `resume` afterwards to set the position."""
         super().load(state, written)
         self._age, self._spare = state["next_age"].cpu().clone(), state["spare"].cpu().clone()
         self._last_resort.copy_(self._spare[:, :1])

@@ -1,4 +1,4 @@
-"""Copies of a network: a target that follows it slowly, a view that takes no gradient, and what it was in the past."""
+"""Copies of a network: a slowly following target, a view without gradients, and earlier versions."""
 
 import copy
 from collections.abc import Mapping
@@ -10,42 +10,43 @@ from lockstep.compute import torch_private
 
 
 def target_of(network: nn.Module) -> nn.Module:
-    """A copy with memory of its own that no gradient reaches; `follow` moves it."""
+    """A copy with its own memory and no gradients; `follow` moves it."""
     return copy.deepcopy(network).requires_grad_(False)
 
 
 @torch.no_grad()
 def follow(target: nn.Module, source: nn.Module, share: float) -> None:
-    """Move every weight of the target this share of the way to the source's."""
+    """Move every weight of the target towards the source's by this share of the difference."""
     torch_private.move_towards(list(target.parameters()), list(source.parameters()), share)
 
 
 def view_of(network: nn.Module) -> nn.Module:
-    """The same weights, in the same memory, as a module that no gradient reaches.
+    """The same weights, in the same memory, as a module whose weights get no gradient.
 
-    For a loss that only looks through a network: gradients pass on to the network's input, and its own stay untouched.
+    For a loss that uses a network without training it: gradients reach the network's input, but not its weights.
     """
+    # deepcopy takes what the memo holds for an object instead of copying it, here parameters on the same storage.
     same = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
     return copy.deepcopy(network, memo=dict(same))
 
 
 class PastSelves:
-    """What a network was at some moments of the past, the oldest replaced in turn; in memory that stays where it is."""
+    """Earlier versions of a network, the oldest replaced in turn; updated in place, as recorded graphs need."""
 
     def __init__(self, network: nn.Module, count: int) -> None:
         self.networks = [target_of(network) for _ in range(count)]
 
     def remember(self, network: nn.Module, number: int) -> None:
-        """Keep the network as it is now: the moment of this number takes the place of the one `count` before it."""
+        """Store the network's current weights as version `number`, which replaces version `number - count`."""
         follow(self.networks[number % len(self.networks)], network, 1.0)
 
     def begin_anew(self, network: nn.Module) -> None:
-        """Have no past but the network as it is now."""
+        """Replace all versions by the network's current weights."""
         for number in range(len(self.networks)):
             self.remember(network, number)
 
     def state(self) -> dict[str, Tensor]:
-        """All their weights by name."""
+        """All weights by name."""
         return {
             f"past.{number}.{name}": weight
             for number, network in enumerate(self.networks)
@@ -53,7 +54,7 @@ class PastSelves:
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Restore what `state` returned."""
         for number, network in enumerate(self.networks):
             start = f"past.{number}."
             network.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})

@@ -1,17 +1,16 @@
-"""What a launcher hands its ranks: the run as it was resolved, once. Nothing here needs torch.
+"""How a launcher passes the resolved run to its ranks. Nothing here needs torch.
 
-A rank that read its words again, at a restart perhaps hours later, could find another --config file than the launcher
-did, or none.
+A rank that parsed its arguments again, perhaps hours later at a restart, could find the --config file changed or gone.
 """
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from lockstep.config.run_config import RunConfig
-from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.config.config import AnyConfig
+from lockstep.config.sources import to_yaml
 from lockstep.launch import environment
 from lockstep.launch.rank_process import LAUNCHER_VARIABLE
 
@@ -20,23 +19,23 @@ VARIABLE = "LOCKSTEP_WANTED"
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run as the user wants it."""
+    """A run as the user asked for it."""
 
-    asked: RunConfig
-    """What was given: preset, file and flags."""
-    config: RunConfig
-    """That, with sizes chosen by the device where it asks for it."""
+    asked: AnyConfig
+    """As given by preset, file and flags."""
+    config: AnyConfig
+    """The same with sizes chosen for the device, if the user asked for that."""
     notes: tuple[str, ...] = ()
-    """What the user is told about it."""
+    """Lines to print about it."""
 
     def named(self, name: str) -> "Wanted":
-        """The same with a name for the run."""
-        return replace(self, asked=replace(self.asked, run_name=name), config=replace(self.config, run_name=name))
+        """A copy with a name for the run."""
+        return replace(self, asked=self.asked.replace(run_name=name), config=self.config.replace(run_name=name))
 
 
 @contextlib.contextmanager
 def handed_over(wanted: Wanted) -> Iterator[None]:
-    """Within, processes that are started find it in their environment."""
+    """Processes started within this context find the run in their environment; see `received`."""
     content = {"asked": to_yaml(wanted.asked), "config": to_yaml(wanted.config), "notes": wanted.notes}
     os.environ[VARIABLE] = json.dumps(content)
     try:
@@ -45,11 +44,15 @@ def handed_over(wanted: Wanted) -> Iterator[None]:
         del os.environ[VARIABLE]
 
 
-def received(config_class: type[RunConfig]) -> Wanted | None:
-    """What our launcher handed this rank; None for a process that was started in another way."""
+def received(read: Callable[[str, str], AnyConfig]) -> Wanted | None:
+    """What our launcher passed to this rank; None for a process that was started in another way.
+
+    read: parses a configuration from a text and the name of its source.
+    """
+    # The variable may be inherited from another run, so it counts only in a process that our launcher started.
     text = os.environ.get(VARIABLE)
     if text is None or not environment.launched() or LAUNCHER_VARIABLE not in os.environ:
         return None
     content = json.loads(text)
-    asked, config = (from_yaml(content[name], config_class, VARIABLE) for name in ("asked", "config"))
+    asked, config = (read(content[name], VARIABLE) for name in ("asked", "config"))
     return Wanted(asked, config, tuple(content["notes"]))

@@ -1,9 +1,10 @@
-"""The contract between the loop, which owns *when*, and a learner, which owns *what*."""
+"""The contract between the loop, which decides *when*, and a learner, which decides *what*."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -12,57 +13,84 @@ from lockstep.reporting.metrics import Stats
 from lockstep.storage.checkpoint import Snapshot
 
 
-class Learner(Protocol):
-    """An algorithm bound to a workload. Every method is called by every rank."""
+class Player(Protocol):
+    """A trained model that acts, one call for each step. B: observations."""
+
+    def act(self, observation: Any, env: Any = None, *, explore: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Actions for a batch of observations, and the probabilities of all actions if they are discrete; on the CPU.
+
+        env: the environment of the observations, for a model that plans with it. explore: act with the exploration
+        noise of training instead of greedily.
+        """
+
+    def probabilities(self, observation: Any) -> Tensor | None:
+        """The probability of every action (B, A), on the CPU, without updating memory. None for vector actions."""
+
+    def forget(self, ended: Tensor | None = None) -> None:
+        """Reset the memory of the environments whose episodes ended (B,), or of all."""
+
+
+class Learner(ABC):
+    """An algorithm bound to a problem. All ranks call every method, unless it says otherwise."""
 
     model: nn.Module
-    """The weights that a run is about, equal on all ranks."""
-    updates: int
-    """Updates done."""
-    steps: int
-    """Environment steps, or samples, seen over all ranks."""
+    """The trained weights, equal on all ranks."""
     total_steps: int
     """Steps after which the run is complete."""
+    updates: int = 0
+    """Updates done."""
+    steps: int = 0
+    """Environment steps, or samples, seen over all ranks."""
+    gradient_updates: int = 0
+    """Optimiser steps, if an update has many of them and the learner counts them."""
+    evaluation_due: bool = False
+    """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 
+    @property
+    def data_digest(self) -> str:
+        """A digest that identifies the learner's data; empty if it learns from environments."""
+        return ""
+
+    @abstractmethod
     def step(self) -> list[Stats]:
-        """One update; returns what each cohort of this rank has to report."""
+        """One update; returns the metrics of each cohort of this rank."""
 
+    @abstractmethod
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
-        """How good the model is now."""
+        """Evaluate the current model over whole episodes."""
 
+    @abstractmethod
     def done(self) -> bool:
         """Whether the run is complete."""
 
+    @abstractmethod
     def state(self) -> Snapshot:
-        """Everything needed to go on: the world's part on every rank, the lanes of this rank."""
+        """Everything needed to continue: the replicated part, and the state of this rank's lanes."""
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
-        """A state as `state` gives it once its counters are these, for names, shapes and types alone.
+        """A state with the names, shapes and types that `state` would have with these counters; values do not matter.
 
-        Called after `state`, and not by every rank at once: it exchanges nothing.
+        Called after `state`, by single ranks: it must not communicate.
         """
+        return self.state()
 
+    @abstractmethod
     def load(self, snapshot: Snapshot) -> None:
-        """Take up a state from `state`, saved by any number of ranks."""
+        """Continue from a state that `state` returned, saved by any number of ranks."""
 
     def timings(self) -> dict[str, float]:
-        """Seconds of this rank since the last call, by part: environment, acting, learning, ..."""
+        """This rank's seconds since the last call, by part: environment, acting, learning, ..."""
+        return {}
 
-
-def asks_for_evaluation(learner: Learner) -> bool:
-    """Whether the learner itself says that now is the time for one, as at the end of an epoch; most never do."""
-    return bool(getattr(learner, "evaluation_due", False))
+    def player(self, seed: int) -> Player:
+        """The model as a player with its own seed. Called by a single rank."""
+        raise UserError(f"{type(self).__name__}: its model cannot play")
 
 
 def refuse_other_data(started_with: str | None, now: str) -> None:
-    """See that the data is what a saved state was made with, where both digests are known."""
+    """Raise UserError if the data is not the one a saved state was made with, if both digests are known."""
     if started_with and now and started_with != now:
         raise UserError(
-            f"data: its digest is {now}, and was {shown(started_with)} when this run was started; "
-            "a run goes on with the data it was started with: put that back, or start another run"
+            f"data: its digest is {now}, but was {shown(started_with)} when this run was started; "
+            "a run continues with the data it was started with: restore that, or start another run"
         )
-
-
-def data_digest(learner: Learner) -> str:
-    """What tells the learner's data from other data; empty where it has none, as with environments."""
-    return str(getattr(learner, "data_digest", ""))

@@ -1,53 +1,55 @@
-"""The loop: it owns *when* (step, compare, log, evaluate, save, stop); the learner owns *what*."""
+"""The training loop decides *when* to step, compare, log, evaluate, save and stop; the learner decides *what*."""
 
 import time
 from typing import Protocol
 
 from lockstep import failpoints
 from lockstep.compute.random import derive_seed
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AnyConfig
 from lockstep.distributed.world import World
 from lockstep.launch.heartbeat import Heartbeat
 from lockstep.launch.stop_request import StopRequest, leave
 from lockstep.reporting.display import Display
 from lockstep.reporting.health import FiniteWatch
 from lockstep.reporting.journal import Journal
-from lockstep.run.learner import Learner, asks_for_evaluation
+from lockstep.run.learner import Learner
 from lockstep.storage import checkpoint
 
 
 class Keeper(Protocol):
-    """Where the loop puts what must outlive it."""
+    """Stores what must outlive the process."""
 
     def save(self, notes: dict[str, float]) -> None:
-        """Begin a checkpoint, which is written while the training goes on. Called by every rank."""
+        """Start a checkpoint, which is written while training continues. Called by every rank."""
 
     def settle(self) -> None:
-        """Wait until the checkpoint begun last stands; raises where it cannot. Called by every rank."""
+        """Wait until the last checkpoint is complete; raises if it failed. Called by every rank."""
 
     def keep_weights(self, name: str, score: float) -> None:
-        """Keep the weights alone under a name. Called by every rank."""
+        """Store the weights alone under a name. Called by every rank."""
 
 
 class Loop:
-    """One run from wherever the learner stands to its end."""
+    """One run, from the learner's current state to the end."""
 
     def __init__(
-        self, learner: Learner, world: World, config: RunConfig, journal: Journal, keeper: Keeper, display: Display
+        self, learner: Learner, world: World, config: AnyConfig, journal: Journal, keeper: Keeper, display: Display
     ) -> None:
         self._learner, self._world, self._config = learner, world, config
         self._journal, self._keeper, self._display = journal, keeper, display
         self.notes: dict[str, float] = {"best": float("-inf"), "seconds": 0.0}
-        """What the loop itself must remember over a resume."""
+        """The loop's own state, which checkpoints keep: the best score, and seconds of training."""
 
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         learner, config = self._learner, self._config
         heartbeat = Heartbeat.of_this_rank()
-        finite = FiniteWatch(self._world, config.nonfinite_limit, learner.updates)
+        finite = FiniteWatch(self._world, config.run.nonfinite_limit, learner.updates)
         finished = self._finished()
-        with StopRequest(answers=self._world.leads) as request:
+        with StopRequest(answers=self._display.speaks) as request:
             while not finished:
+                # A signal may reach only one rank. All ranks must leave at the same update, or the others would wait
+                # for its next all-reduce.
                 if flag := self._world.agree(request.flag):
                     self._save(last=True)
                     leave(flag, learner.steps)
@@ -60,17 +62,17 @@ class Loop:
                 self.notes["seconds"] += time.monotonic() - start
                 heartbeat.tell(learner.steps, "logging, evaluating or saving")
                 finished = self._finished()
-                if config.check_every and learner.updates % config.check_every == 0:
+                if config.run.check_every and learner.updates % config.run.check_every == 0:
                     self.compare_replicas()
-                due = asks_for_evaluation(learner) or _crossed(before, learner.steps, config.eval_every)
-                evaluates = bool(config.eval_every) and (finished or due)
+                due = learner.evaluation_due or _crossed(before, learner.steps, config.run.eval_every)
+                evaluates = bool(config.run.eval_every) and (finished or due)
                 if evaluates:
                     self.evaluate()
-                if finished or evaluates or learner.updates % config.log_every == 0:
+                if finished or evaluates or learner.updates % config.run.log_every == 0:
                     self._display.progress(learner.steps, self._journal.write(learner.steps))
                     while self._journal.warnings:
                         self._warn(self._journal.warnings.pop(0))
-                if _crossed(before, learner.steps, config.checkpoint_every) and not finished:
+                if _crossed(before, learner.steps, config.run.checkpoint_every) and not finished:
                     self._save()
         self._save(last=True)
 
@@ -82,16 +84,16 @@ class Loop:
 
     def evaluate(self) -> None:
         """Measure the model, and keep it if it is the best so far. Called by every rank."""
-        seed = derive_seed(self._config.seed, "evaluation") % 2**31
-        evaluation = self._learner.evaluate(self._config.eval_episodes, seed)
+        seed = derive_seed(self._config.run.seed, "evaluation") % 2**31
+        evaluation = self._learner.evaluate(self._config.run.eval_episodes, seed)
         self._journal.note_evaluation(evaluation)
-        # Every rank has all episodes, so every rank decides alike.
+        # Every rank has the results of all episodes, so all ranks decide alike.
         if evaluation.score() > self.notes["best"]:
             try:
                 self._keeper.keep_weights("best", evaluation.score())
             except checkpoint.CheckpointFailed as error:
                 self._warn(
-                    f"{error}; training goes on, and the next evaluation above {self.notes['best']:.4g} tries again"
+                    f"{error}; training continues, and the next evaluation above {self.notes['best']:.4g} tries again"
                 )
             else:
                 self.notes["best"] = evaluation.score()
@@ -102,18 +104,20 @@ class Loop:
 
     def _finished(self) -> bool:
         config, learner = self._config, self._learner
-        enough = learner.done() or (config.max_updates and learner.updates >= config.max_updates)
-        late = config.max_hours and self.notes["seconds"] >= config.max_hours * 3600
+        enough = learner.done() or (config.run.max_updates and learner.updates >= config.run.max_updates)
+        # Clocks differ between ranks, so the end is agreed on below.
+        late = config.run.max_hours and self.notes["seconds"] >= config.run.max_hours * 3600
         return bool(self._world.agree(int(bool(enough or late))))
 
     def _save(self, last: bool = False) -> None:
+        # Never save weights that differ between ranks: a checkpoint holds one copy for all of them.
         self.compare_replicas()
         self._keeper.save(self.notes)
         if last:
-            # Before that, a checkpoint that fails costs a warning: those before it stand, the next may find room.
+            # Earlier failures are only warnings: older checkpoints remain, and the next one may find disk space.
             self._keeper.settle()
 
 
 def _crossed(before: int, after: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, after]; never for 0."""
+    """Whether a multiple of `every` lies in (before, after]; False if `every` is 0."""
     return bool(every) and after // every > before // every

@@ -1,32 +1,33 @@
-"""Who does what: the plan that a run prints before it starts. Nothing here needs torch."""
+"""The plan that a run prints before it starts: each rank's share of the work. Nothing here needs torch."""
 
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AnyConfig
 from lockstep.distributed.lanes import lanes_of_rank
 
 
-def shares(total: int, config: RunConfig, size: int) -> str:
-    """A global number and how the ranks divide it, by their lanes: '64 (24 + 24 + 16)'."""
+def shares(total: int, config: AnyConfig, size: int) -> str:
+    """A global number and each rank's share, in proportion to its lanes: '64 (24 + 24 + 16)'."""
     lanes = config.effective_lanes
     parts = [total * len(lanes_of_rank(lanes, rank, size)) // lanes for rank in range(size)]
     return f"{total:,}" if size == 1 else f"{total:,} ({' + '.join(f'{part:,}' for part in parts)})"
 
 
-def plan_rows(workload: str, config: RunConfig, size: int, device: str, carrier: str = "") -> list[tuple[str, str]]:
-    """The plan as (what, how much) rows: where it runs, how lanes are dealt, and the algorithm's own sizes.
+def plan_rows(workload: str, config: AnyConfig, size: int, device: str, carrier: str = "") -> list[tuple[str, str]]:
+    """The plan as (label, text) rows: device, ranks and lanes, and the algorithm's own sizes.
 
-    carrier: what carries tensors between ranks, in words, where that is known.
+    carrier: a description of what carries tensors between ranks, if known.
     """
-    threads = f", {config.threads} thread(s) a rank" if config.threads else ""
+    run = config.run
+    threads = f", {run.threads} thread(s) a rank" if run.threads else ""
     rows = [
-        ("run", f"{workload} in {config.runs_dir}/{config.run_name or workload + '-<time>'}, seed {config.seed}"),
-        ("device", f"{device}{threads}, precision {config.precision}"),
-        ("ranks", f"{size}, sync {config.sync}, lanes {shares(config.effective_lanes, config, size)}"),
+        ("run", f"{workload} in {run.runs_dir}/{run.run_name or workload + '-<time>'}, seed {run.seed}"),
+        ("device", f"{device}{threads}, precision {run.precision}"),
+        ("ranks", f"{size}, sync {run.sync}, lanes {shares(config.effective_lanes, config, size)}"),
     ]
     if carrier:
         rows.append(("tensors", carrier))
-    return rows + [(what, text) for what, text in config.work(lambda total: shares(total, config, size))]
+    return rows + [(label, text) for label, text in config.work(lambda total: shares(total, config, size))]
 
 
-def plan_lines(workload: str, config: RunConfig, size: int, device: str, carrier: str = "") -> list[str]:
+def plan_lines(workload: str, config: AnyConfig, size: int, device: str, carrier: str = "") -> list[str]:
     """The plan as lines to print."""
-    return [f"{what:12} {text}" for what, text in plan_rows(workload, config, size, device, carrier)]
+    return [f"{label:12} {text}" for label, text in plan_rows(workload, config, size, device, carrier)]

@@ -1,15 +1,15 @@
-"""Going on: the newest checkpoint that verifies and that this learner could have written. Called by every rank."""
+"""Resuming: finds and loads the newest intact checkpoint that fits this learner. Called by every rank."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.config.run_config import RunConfig
+from lockstep.config.config import AnyConfig
 from lockstep.config.sources import from_yaml
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
-from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, error_of
+from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_json, to_json
 from lockstep.launch.failures import tells_of_memory
 from lockstep.run.learner import Learner
 from lockstep.storage import checkpoint, checkpoint_retention
@@ -18,30 +18,30 @@ from lockstep.storage.outline import find_misfit, notes_problem, state_problem
 from lockstep.storage.run_directory import RunDirectory
 
 MADE_WITH = "config"
-"""Where a manifest keeps the configuration that its checkpoint was made with."""
+"""The manifest's key for the configuration that its checkpoint was made with."""
 _UNFIT = (RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
-"""What a learner may raise for a state that is none of its own."""
+"""What a learner may raise when it loads a state that is not its own."""
 
 
 @dataclass
 class Resumption:
-    """One run's search for the state to go on from."""
+    """One run's search for the checkpoint to resume from."""
 
     run: RunDirectory
     workload: str
-    config: RunConfig
+    config: AnyConfig
     world: World
     learner: Learner
     say: Callable[[str], None]
     _refused: dict[str, str] = field(default_factory=dict)
-    """What was wrong with checkpoints that verified, by name."""
+    """Why intact checkpoints were refused, by name."""
     _said: set[str] = field(default_factory=set)
     _counters: dict[str, Any] = field(default_factory=dict)
-    """What the learner keeps in state.json, as it is at the start."""
+    """What the learner keeps in state.json, as it is before loading."""
 
     def take_up(self) -> tuple[Path, dict[str, float]] | None:
-        """Give the learner its newest good state; returns where that lay and the loop's notes, or None for no state."""
-        # Asked of all ranks at once: where parts of a learner are made when they are needed, they are made together.
+        """Load the newest usable checkpoint; returns its path and the loop's notes, or None if there is none."""
+        # On all ranks at once: a learner may create parts of itself on first use, and all ranks must do so together.
         self._counters = self.learner.state().state
         while (path := self._newest()) is not None:
             notes: dict[str, float] = {}
@@ -52,17 +52,11 @@ class Resumption:
         return None
 
     def _newest(self) -> Path | None:
-        """Rank 0's search; a failure travels as text, so that all ranks end alike."""
-        found: dict[str, Any] = {}
-        if self.world.leads:
-            try:
-                found["path"] = checkpoint_retention.newest_valid(self.run.path, self._say_once, self._problem)
-            except LockstepError as error:
-                found["error"] = str(error), error.exit_code
-        found = self.world.from_leader({name: str(v) if isinstance(v, Path) else v for name, v in found.items()})
-        if "error" in found:
-            raise error_of(*found["error"])
-        return Path(found["path"]) if found["path"] else None
+        """The newest checkpoint not yet refused. Rank 0 searches and shares the result."""
+        found = self.world.led(
+            lambda: str(checkpoint_retention.newest_valid(self.run.path, self._say_once, self._problem) or "")
+        )
+        return Path(found) if found else None
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -70,20 +64,20 @@ class Resumption:
             self.say(line)
 
     def _agreed(self, look: Callable[..., str], *at: Any) -> str:
-        """What any rank found wrong; an error of one is raised by all."""
+        """The first problem that any rank found, or empty; an error on one rank is raised on all."""
         mine: dict[str, Any] = {}
         try:
             mine["problem"] = look(*at)
         except LockstepError as error:
-            mine["error"] = str(error), error.exit_code
+            mine["error"] = to_json(error)
         everyone = self.world.gather_json(mine)
         for other in everyone:
             if "error" in other:
-                raise error_of(*other["error"])
+                raise from_json(other["error"])
         return next((other["problem"] for other in everyone if other["problem"]), "")
 
     def _problem(self, path: Path) -> str:
-        """What shows that this learner has not written a checkpoint; UserError where settings may be the reason."""
+        """Why a checkpoint does not fit this learner, or empty; UserError if changed settings may be the reason."""
         if path.name in self._refused:
             return self._refused[path.name]
         manifest = checkpoint.expected_manifest(path, self._expected())
@@ -111,9 +105,8 @@ class Resumption:
         if not changed or not misfit.by_settings:
             return misfit.problem
         if misfit.problem.startswith(checkpoint.MODEL):
-            raise UserError(f"{path}: {misfit.problem}; a run keeps its network: resume with the sizes that it had")
-        # Shapes that follow from a setting are the learner's to judge: it may have a use for others, or an error that
-        # names the setting.
+            raise UserError(f"{path}: {misfit.problem}; a run keeps its network: resume with the sizes it had")
+        # Other shapes that follow from settings are left to the learner: it may accept them, or name the setting.
         return ""
 
     def _load(self, path: Path, notes: dict[str, float]) -> str:
@@ -132,21 +125,21 @@ class Resumption:
         return ""
 
     def _blame(self, path: Path, problem: str) -> str:
-        """The checkpoint, unless settings that differ from those it was made with can be the reason."""
+        """Blame the checkpoint, or raise UserError if settings changed since it was made: they may be the reason."""
         changed = self._changed(checkpoint.read_manifest(path))
         if changed:
             raise UserError(
-                f"{path}: cannot be gone on with ({problem}); it was made with {changed}: resume with the settings "
-                "that it had"
+                f"{path}: cannot be resumed ({problem}); it was made with {changed}: resume with the settings it had"
             )
         return problem
 
     def _changed(self, manifest: Manifest) -> str:
-        """The settings that differ from those a checkpoint was made with, in words; empty where none does."""
-        told = manifest.lookup(MADE_WITH)
+        """The settings that changed since a checkpoint was made, as text; empty if none did."""
+        stored = manifest.lookup(MADE_WITH)
         try:
-            text = told if isinstance(told, str) else self.run.read_config()[1]
-            before = from_yaml(text, type(self.config))
+            # Checkpoints without their own configuration were made with the run's.
+            text = stored if isinstance(stored, str) else self.run.read_config()[1]
+            before = from_yaml(text, self.config.layout)
         except UserError:
             return "settings that this version does not know"
         changes = self.config.changes_since(before)

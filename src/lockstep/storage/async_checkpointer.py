@@ -1,4 +1,4 @@
-"""The async checkpointer: writes checkpoints on a thread of its own while training goes on."""
+"""The async checkpointer: writes checkpoints on a background thread while training continues."""
 
 import threading
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from lockstep.storage.tensor_file import stored_size
 if TYPE_CHECKING:
     from lockstep.distributed.world import World
 
+# A copy may take at most this share of the free host memory: replay buffers can be larger than what is left.
 _SHARE_OF_FREE_MEMORY = 0.5
 
 
@@ -28,10 +29,10 @@ class Order:
 
 
 class AsyncCheckpointer:
-    """Copies a run's state into host memory, which is all that training waits for, and writes the copy.
+    """Copies a run's state to host memory, which is all that training waits for, and writes the copy in the background.
 
-    Every method is called by every rank. The ranks' threads meet in a group of their own, so that their meetings and
-    the training's each keep their order. Old checkpoints go only after all ranks know the new one to be complete.
+    Every method is called by every rank. The checkpoint threads have a process group of their own, so their collectives
+    never mix with those of training. Old checkpoints are removed only once all ranks know that the new one is complete.
     """
 
     def __init__(
@@ -45,29 +46,35 @@ class AsyncCheckpointer:
         say: Callable[[str], None],
         may_publish: Callable[[], None] = lambda: None,
     ) -> None:
-        """`written` is told of every checkpoint that stands, on rank 0; `say` of every one that failed."""
+        """`written` is called on rank 0 after each completed checkpoint; `say` on every rank with each failure."""
         self._root, self._workload, self._keep = root, workload, keep
+        # Two threads that share one process group would match up each other's messages.
         self._world = world.apart()
         self._written, self._say, self._may_publish = written, say, may_publish
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
     def save(self, order: Order) -> None:
-        """Take a copy and begin to write it; the one before is waited for. A disk that refuses costs a warning."""
+        """Copy the state and start writing it, after waiting for the previous write. A failed write costs a warning."""
+        # At most one write in flight: two would need memory for two copies, and could finish out of order.
         self._join()
         if isinstance(self._failure, CheckpointFailed):
+            # Already reported by the thread. The next checkpoint may succeed, so training continues.
             self._failure = None
         self._raise_failure()
         copied = _fits_twice(order.snapshot)
         if copied:
             order = Order(_copy(order.snapshot), order.step, order.extra)
+        # Daemon: a write that hangs must not keep a failing process alive.
         self._thread = threading.Thread(target=self._write, args=(order,), name="checkpointer", daemon=True)
         self._thread.start()
         if not copied:
+            # The thread reads the live tensors, which training must not change until it is done. Each rank decides
+            # this by its own memory: the thread's collectives are the same either way.
             self._join()
 
     def settle(self) -> None:
-        """Wait for the last checkpoint; raises CheckpointFailed where it could not be written."""
+        """Wait for the last checkpoint; raises CheckpointFailed if it could not be written."""
         self._join()
         self._raise_failure()
 
@@ -92,26 +99,28 @@ class AsyncCheckpointer:
                 extra=order.extra,
                 may_publish=self._may_publish,
             )
+            # `save` has returned, so every rank knows that the new checkpoint is complete: old ones may go.
             if self._world.leads:
                 checkpoint_retention.prune(self._root, self._keep, protect=set())
                 self._written(order)
         except CheckpointFailed as failure:
             self._failure = failure
             self._say(f"warning: {failure}")
-        except Exception as failure:  # raised again where the training waits for this thread
+        except Exception as failure:  # re-raised by `save` or `settle`, in the thread that trains
             self._failure = failure
 
 
 def _fits_twice(snapshot: Snapshot) -> bool:
-    """Whether a copy leaves room in host memory; where it does not, the training waits for the disk instead."""
+    """Whether host memory has room for a copy; without it, training waits for the disk instead."""
     parts = [snapshot.model, snapshot.optimizer, *snapshot.lanes.values()]
     return sum(map(stored_size, parts)) < _SHARE_OF_FREE_MEMORY * psutil.virtual_memory().available
 
 
 def _copy(snapshot: Snapshot) -> Snapshot:
-    """The state as it is now, in memory that the training does not touch."""
+    """The state as it is now, in memory that training does not touch."""
 
     def copied(tensors: dict[str, Any]) -> dict[str, Any]:
+        # copy=True: without it a tensor that is on the CPU already would stay shared with training.
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
     lanes = {lane: copied(tensors) for lane, tensors in snapshot.lanes.items()}

@@ -1,6 +1,6 @@
-"""The checkpoints of a run as they stand on disk: which verify, which is the newest, which may go.
+"""The checkpoints of a run on disk: which ones verify, which is the newest, which may be removed.
 
-`root` is the run's directory; checkpoints lie in `root/checkpoints`, weights alone in `root/best` and `root/final`.
+`root` is the run directory; checkpoints are in `root/checkpoints`, weights alone in `root/best` and `root/final`.
 """
 
 import contextlib
@@ -18,35 +18,40 @@ from lockstep.untrusted import is_folder
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS = ("final", "best")
+"""Directories of weights alone; the first that exists is what a run's path means."""
+# The temporary name of a step's checkpoint: what `disk.temporary_name` makes of `manifest.step_name`.
 _TORN_STEP = re.compile(re.escape(TEMPORARY) + r"step-(\d{12,18})-.*")
 
 
 def newest_valid(
     root: Path, report: Callable[[str], None], problem_of: Callable[[Path], str] = lambda _: ""
 ) -> Path | None:
-    """The newest checkpoint that verifies, every damaged or unfinished one reported; None where there is none yet.
+    """The newest checkpoint that verifies, or None if there is none yet; damaged and unfinished ones are reported.
 
-    `problem_of` tells what else is wrong with one; it is asked before contents are hashed, which can take long.
+    `problem_of` returns any further problem of a checkpoint; it runs before contents are hashed, which can take long.
     """
     for torn in _unfinished(Path(root) / CHECKPOINTS):
-        report(f"{torn}: a write that did not end, left aside")
+        report(f"{torn}: an unfinished write, ignored")
     tried = []
     for path in reversed(_steps(root)):
+        # Cheapest check first: sizes, then the caller's own check, then hashes.
         problems = inspect(path, contents=False) or list(filter(None, [problem_of(path)])) or inspect(path)
         if not problems:
             return path
         tried.append(f"{path.name} ({_shortened(problems)})")
         report(f"{path}: damaged, not used: {_shortened(problems)}")
     if tried:
+        # Starting over would silently discard the run's progress, so the user decides.
         raise NoValidCheckpoint(
             f"{Path(root) / CHECKPOINTS}: none of {len(tried)} checkpoints verifies: {', '.join(tried)}; "
-            "put back a copy of one, or start afresh under another --run-name"
+            "restore one from a backup, or start a new run under another --run-name"
         )
     return None
 
 
 def verify_run(root: Path) -> dict[str, list[str]]:
-    """The problems of every checkpoint of a run and of best/ and final/, by name; an empty list is a clean one."""
+    """The problems of every checkpoint of a run and of best/ and final/, by name; an empty list means intact."""
+    # lexists: a dangling link is a problem to report, not an absent directory.
     stored = _steps(root) + [path for name in WEIGHTS if os.path.lexists(path := Path(root) / name)]
     return {path.relative_to(root).as_posix(): inspect(path) for path in stored}
 
@@ -54,7 +59,8 @@ def verify_run(root: Path) -> dict[str, list[str]]:
 def prune(root: Path, keep: int, protect: set[Path]) -> None:
     """Remove checkpoints beyond the newest `keep` valid ones, and unfinished ones. Rank 0 only, between saves.
 
-    Nothing goes unless the newest verifies. Older ones were hashed when they were the newest; here they are sized.
+    Nothing is removed unless the newest verifies. Older ones were hashed when they were the newest; here only their
+    sizes are compared.
     """
     assert keep >= 1, "at least one checkpoint is kept"
     if not is_folder(Path(root) / CHECKPOINTS):
@@ -66,6 +72,7 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
     kept = 0
     for path in newest_first:
         if kept < keep:
+            # A damaged one does not count towards `keep`, and stays until it is older than those that do.
             kept += not inspect(path, contents=False)
         elif path.resolve() not in protected:
             _remove(path)
@@ -73,13 +80,14 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
 
 
 def sweep(root: Path) -> None:
-    """Remove what dead writes of best/, status.json and others left. Rank 0 only, before this run writes any."""
+    """Remove leftovers of killed writes of best/, status.json and so on. Rank 0 only, before this run writes any."""
     for torn in _unfinished(Path(root)):
         _discard(torn)
 
 
 def _remove(path: Path) -> None:
-    """Renamed first, so that a removal cut short leaves no damaged checkpoint; one that cannot go costs only room."""
+    """Remove a checkpoint; renamed first, so that an interrupted removal does not leave a damaged checkpoint."""
+    # A checkpoint that cannot be removed costs disk space only: no reason to stop the run.
     with contextlib.suppress(OSError):
         removed = path.rename(path.with_name(temporary_name(path.name)))
         failpoints.reach("prune")
@@ -87,29 +95,32 @@ def _remove(path: Path) -> None:
 
 
 def _sweep(folder: Path, newest: int) -> None:
-    """Unfinished checkpoints go once a valid one as new as they stands; until then they may be all there is."""
+    """Remove unfinished checkpoints up to step `newest`, which has a valid one."""
     for torn in _unfinished(folder):
         step = _TORN_STEP.fullmatch(torn.name)
+        # Later ones stay: a set-aside checkpoint may be all that is left of those steps.
         if step is None or int(step[1]) <= newest:
             _discard(torn)
 
 
 def _discard(torn: Path) -> None:
+    # Of a link only the link goes, never what it points to.
     if torn.is_dir() and not torn.is_symlink():
         shutil.rmtree(torn, ignore_errors=True)
     else:
-        # What cannot be removed costs only room.
+        # What cannot be removed costs disk space only.
         with contextlib.suppress(OSError):
             torn.unlink()
 
 
 def _steps(root: Path) -> list[Path]:
-    """The run's checkpoints, oldest first. What a link leads to is not the run's: nothing of it is used or removed."""
+    """The run's checkpoints, oldest first. Links are never followed: their targets do not belong to the run."""
     folder = Path(root) / CHECKPOINTS
     if folder.is_symlink():
-        raise NoValidCheckpoint(f"{folder}: is a link; nothing behind it is used: put the folder itself in its place")
+        raise NoValidCheckpoint(f"{folder}: is a link, and links are not followed; replace it with the folder itself")
     entries = folder.iterdir() if is_folder(folder) else ()
     found = [(step, path) for path in entries if (step := step_of(path.name)) is not None]
+    # By number, not by name: steps of more than 12 digits have longer names.
     return [path for _, path in sorted(found)]
 
 
@@ -118,5 +129,6 @@ def _unfinished(folder: Path) -> list[Path]:
 
 
 def _shortened(problems: list[str]) -> str:
+    # A checkpoint whose lanes are all missing would fill the screen.
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return "; ".join(problems[:3]) + more

@@ -1,4 +1,7 @@
-"""What a stored model says about itself: every file with its size and hash, sealed by a hash of its own."""
+"""The manifest of a checkpoint or of stored weights: every file with its size and hash, and a hash of the manifest.
+
+Everything read here is untrusted: a manifest that matches its own hash may still have been made by hand.
+"""
 
 import dataclasses
 import hashlib
@@ -26,17 +29,19 @@ STATE = "state.json"
 CONFIG = "config.yaml"
 _LANES = "lanes"
 _CHANGED = "content changed, its sha256 is not the one in the manifest"
+# Texts are parsed as a whole, so their sizes are limited (bytes). Tensor files are checked by their headers instead.
 _MANIFEST_LIMIT = 16 << 20
 _LARGEST_TEXTS = {STATE: 16 << 20, CONFIG: 1 << 20}
 _HASH = re.compile(r"[0-9a-f]{64}")
+# No checkpoint has more files than this, so no more are listed.
 _MOST_ENTRIES = 100_000
-"""More than that are in no checkpoint, and not looked at."""
+# The step has 18 digits at most, which fits a signed 64-bit integer.
 _LARGEST_STEP = 10**18 - 1
 _STEP = re.compile(r"step-(\d{12,18})")
 
 
 class CheckpointFailed(RunFailed):
-    """A checkpoint or weights could not be written; what was stored before is untouched."""
+    """A checkpoint or weights could not be written; earlier ones are untouched."""
 
 
 class Damaged(Exception):
@@ -49,7 +54,7 @@ class OtherFormat(Damaged):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What one file must be."""
+    """The hash and the size in bytes that a file must have."""
 
     sha256: str
     size: int
@@ -75,36 +80,36 @@ class Manifest:
     format: int = FORMAT
 
     def lookup(self, name: str) -> Any:
-        """A field by name, those in `extra` included; None where there is none."""
-        own = {one.name for one in dataclasses.fields(self)}
+        """A field by name, including those in `extra`; None if there is no such field."""
+        own = {field.name for field in dataclasses.fields(self)}
         return getattr(self, name) if name in own else self.extra.get(name)
 
     def render(self) -> bytes:
-        """The manifest as it stands on disk, sealed."""
-        # One trip through JSON first: a key 1 becomes "1" and a tuple a list before they are sorted and hashed.
+        """The bytes of manifest.json, including the manifest's own hash."""
+        # Through JSON and back first: a key 1 becomes "1" and a tuple a list before they are sorted and hashed.
         return _seal(json.loads(json.dumps(dataclasses.asdict(self))))
 
 
 def step_name(step: int) -> str:
-    """The directory name of a checkpoint: the step in twelve digits, or more where it has more."""
-    assert 0 <= step <= _LARGEST_STEP, f"step {step} is beyond all that settings allow"
+    """The directory name of a checkpoint: the step padded to twelve digits."""
+    assert 0 <= step <= _LARGEST_STEP, f"step {step} is beyond what the configuration allows"
     return f"step-{step:012d}"
 
 
 def step_of(name: str) -> int | None:
-    """The step in a checkpoint's directory name, None for any other name."""
+    """The step in a checkpoint's directory name; None for any other name."""
     match = _STEP.fullmatch(name)
-    # Only the name that the step itself has: two names for one step would be two checkpoints.
+    # Only the canonical name: two spellings of one step (more leading zeros) would be two checkpoints of it.
     return int(match[1]) if match and step_name(int(match[1])) == name else None
 
 
 def lane_file(lane: int) -> str:
-    """Where a lane's state lies inside a checkpoint."""
+    """The path of a lane's state inside a checkpoint."""
     return f"{_LANES}/lane-{lane:02d}.safetensors"
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """A directory's manifest; Damaged unless it is byte for byte what `render` wrote."""
+    """A directory's manifest; Damaged unless its bytes are exactly what `render` wrote."""
     try:
         data = read_regular(directory / MANIFEST, _MANIFEST_LIMIT)
     except OSError as error:
@@ -113,8 +118,9 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def read_file(directory: Path, name: str, record: FileRecord) -> bytes:
-    """One file's bytes, read once and compared with its record, so that what was verified is what is used."""
+    """One file's bytes, checked against its record."""
     _refuse_long_text(name, record)
+    # Read once, and hashed in memory: the file cannot change between the check and its use.
     with open_listed(directory, name, record) as file:
         data = file.read()
     if FileRecord.of(data) != record:
@@ -123,9 +129,9 @@ def read_file(directory: Path, name: str, record: FileRecord) -> bytes:
 
 
 def inspect(path: Path, *, contents: bool = True) -> list[str]:
-    """Every problem of a checkpoint or of best/ and final/, one line each; [] where it verifies.
+    """Every problem of a checkpoint or of best/ and final/, one line each; [] if it verifies.
 
-    Without `contents` sizes are compared and no file is hashed.
+    Without `contents` only sizes are compared, and no file is hashed.
     """
     path = Path(path)
     if path.is_symlink() or not path.is_dir():
@@ -135,6 +141,7 @@ def inspect(path: Path, *, contents: bool = True) -> list[str]:
     except Damaged as damage:
         return [str(damage)]
     problems = []
+    # An intact checkpoint under another step's name (None: best/ and final/) would resume at the wrong step.
     if step_of(path.name) not in (None, manifest.step):
         problems.append(f"{MANIFEST}: belongs to step {manifest.step}, not to {path.name}")
     for name, record in sorted(manifest.files.items()):
@@ -142,6 +149,7 @@ def inspect(path: Path, *, contents: bool = True) -> list[str]:
             _check_file(path, name, record, contents)
         except Damaged as damage:
             problems.append(str(damage))
+    # Unlisted files are a problem too: whatever put them there may have changed more.
     known = {MANIFEST, *manifest.files, *({_LANES} if manifest.lanes else set())}
     there = sorted(islice(_entries(path), _MOST_ENTRIES))
     return problems + [f"{name}: not in the manifest" for name in there if name not in known]
@@ -149,7 +157,7 @@ def inspect(path: Path, *, contents: bool = True) -> list[str]:
 
 @contextmanager
 def open_listed(directory: Path, name: str, record: FileRecord) -> Iterator[io.BufferedReader]:
-    """One file, opened and of the size that its record says; Damaged where it is not, or holds no tensors."""
+    """One file, open and of the recorded size; OSError, ValueError and MemoryError in the block become Damaged."""
     try:
         with _open_sized(directory, name, record) as file:
             yield file
@@ -158,14 +166,14 @@ def open_listed(directory: Path, name: str, record: FileRecord) -> Iterator[io.B
     except ValueError as error:
         raise Damaged(f"{name}: {error}") from error
     except MemoryError as error:
-        raise Damaged(f"{name}: larger than the memory that is left") from error
+        raise Damaged(f"{name}: larger than the free memory") from error
 
 
 def _check_file(directory: Path, name: str, record: FileRecord, contents: bool) -> None:
     _refuse_long_text(name, record)
     with open_listed(directory, name, record) as file:
         if name.endswith(".safetensors"):
-            # Before it is hashed, which takes a minute where somebody has sealed a hundred gigabytes of nothing.
+            # Before hashing, which would take minutes for a huge sparse file that somebody listed in a manifest.
             read_entries(file)
             file.seek(0)
         if contents and hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
@@ -174,15 +182,17 @@ def _check_file(directory: Path, name: str, record: FileRecord, contents: bool) 
 
 def _refuse_long_text(name: str, record: FileRecord) -> None:
     if record.size > _LARGEST_TEXTS.get(name, LARGEST_NUMBER):
-        raise Damaged(f"{name}: {record.size} bytes, and {_LARGEST_TEXTS[name]} at most")
+        raise Damaged(f"{name}: {record.size} bytes; at most {_LARGEST_TEXTS[name]} are allowed")
 
 
 def _open_sized(directory: Path, name: str, record: FileRecord) -> io.BufferedReader:
-    """The file opened, its size compared before anything of it is read into memory."""
+    """Open a file and compare its size, before anything is read into memory."""
+    # `open_regular` refuses a link at the end of the path only; `lanes/` itself could be one.
     folder = Path(name).parent
     if folder != Path() and (directory / folder).is_symlink():
         raise Damaged(f"{folder}: is a link")
     file = open_regular(directory / name)
+    # Of the open descriptor, not of the path, which could be replaced in between.
     size = os.fstat(file.fileno()).st_size
     if size != record.size:
         file.close()
@@ -201,6 +211,7 @@ def _reason(error: OSError) -> str:
 
 
 def _seal(content: dict[str, Any]) -> bytes:
+    # The hash is of the canonical form (sorted keys, no blanks); what is stored is indented for people to read.
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     sealed = {**content, "sha256": hashlib.sha256(canonical.encode()).hexdigest()}
     return (json.dumps(sealed, sort_keys=True, indent=1) + "\n").encode()
@@ -210,7 +221,7 @@ def _parse(data: bytes) -> Manifest:
     try:
         content = parse_json(data)
         unsealed = {name: value for name, value in content.items() if name != "sha256"}
-        # Equality of bytes, not of the hash alone: nothing in the file may change, not even a blank.
+        # Bytes are compared, not only the hash: nothing in the file may change, not even a blank.
         intact = _seal(unsealed) == data
     except (ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{MANIFEST}: not a JSON object ({error})") from error
@@ -222,24 +233,26 @@ def _parse(data: bytes) -> Manifest:
 
 
 def _typed(content: dict[str, Any]) -> Manifest:
-    """The manifest as a value; a sealed one may still have been made by hand, so every field is looked at."""
+    """The manifest with every field checked: matching its hash does not mean that Lockstep wrote it."""
     types = {"kind": str, "workload": str, "step": int, "torch": str, "files": dict, "lanes": int, "world_size": int}
     for name, kind in {**types, "extra": dict, "format": int}.items():
+        # Not isinstance: true and false are ints to Python.
         if type(content.get(name)) is not kind:
-            raise Damaged(f"{MANIFEST}: field {name!r} is missing or no {kind.__name__}")
-    for name, most in {"step": _LARGEST_STEP, "lanes": LARGEST_NUMBER, "world_size": LARGEST_NUMBER}.items():
-        if not is_counter(content[name], most):
+            raise Damaged(f"{MANIFEST}: field {name!r} is missing or not of type {kind.__name__}")
+    for name, largest in {"step": _LARGEST_STEP, "lanes": LARGEST_NUMBER, "world_size": LARGEST_NUMBER}.items():
+        if not is_counter(content[name], largest):
             raise Damaged(f"{MANIFEST}: field {name!r} is {shown(content[name])}, which no run can have")
     files = {name: _record(name, entry) for name, entry in content["files"].items()}
     needed = {MODEL, CONFIG}
     if content["kind"] == "checkpoint" and content["lanes"] > 0:
+        # min: a manifest that claims 10^15 lanes must not make us build as many names. The sets then differ anyway.
         needed = {MODEL, OPTIMIZER, STATE, *map(lane_file, range(min(content["lanes"], len(files))))}
     elif content["kind"] != "weights" or content["lanes"]:
         raise Damaged(f"{MANIFEST}: kind {content['kind']!r} with {content['lanes']} lanes is unknown")
     # Only our own names are ever joined to a path, so a manifest cannot point outside its directory.
     if set(files) != needed:
         raise Damaged(f"{MANIFEST}: lists other files than a {content['kind']} has: {sorted(set(files) ^ needed)[:3]}")
-    names = [one.name for one in dataclasses.fields(Manifest)]
+    names = [field.name for field in dataclasses.fields(Manifest)]
     return Manifest(**{**{name: content[name] for name in names}, "files": files})
 
 
@@ -247,4 +260,4 @@ def _record(name: str, entry: Any) -> FileRecord:
     match entry:
         case {"sha256": str(sha256), "size": size} if _HASH.fullmatch(sha256) and is_counter(size) and len(entry) == 2:
             return FileRecord(sha256, size)
-    raise Damaged(f"{MANIFEST}: the entry of {name!r} is no sha256 and size")
+    raise Damaged(f"{MANIFEST}: the entry of {name!r} is not a sha256 and a size")

@@ -1,7 +1,7 @@
-"""What a checkpoint must look like: compared with what its learner would write, before a tensor of it is read.
+"""The outline of a checkpoint (names, shapes, dtypes, keys), compared with what its learner would write.
 
-A hash shows that a file is what somebody sealed, and anybody can seal. Names, shapes, types and keys show that it is
-the state of this learner and not of another one.
+A hash only shows that a file matches its manifest, and anybody can write a manifest. The outline shows that the state
+belongs to this learner and not to another one. It is checked before any tensor is read.
 """
 
 import math
@@ -18,6 +18,7 @@ from lockstep.untrusted import is_counter
 if TYPE_CHECKING:
     from lockstep.storage.checkpoint import Snapshot
 
+# Limits for values in state.json. No learner comes near them, and arithmetic on larger numbers could overflow.
 _LONGEST_TEXT = 1000
 _LARGEST = 1e300
 
@@ -28,16 +29,16 @@ class Misfit:
 
     problem: str
     by_settings: bool
-    """Whether settings that differ from those it was made with can be the reason."""
+    """Whether different settings can explain it; otherwise the file is damaged or of something else."""
 
 
 def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | None:
-    """The gravest difference between a checkpoint's tensors and those of `like`; no lanes but its own are looked at."""
-    wanted = {MODEL: like.model, OPTIMIZER: like.optimizer}
-    wanted |= {lane_file(lane): tensors for lane, tensors in like.lanes.items()}
+    """The most serious difference between a checkpoint's tensors and those of `like`, in the lanes that `like` has."""
+    expected = {MODEL: like.model, OPTIMIZER: like.optimizer}
+    expected |= {lane_file(lane): tensors for lane, tensors in like.lanes.items()}
     found: list[Misfit] = []
-    for name, tensors in wanted.items():
-        # Moments have the shapes of the weights: where those fit, no setting can have given moments others.
+    for name, tensors in expected.items():
+        # Optimizer moments have the shapes of the weights: if the weights fit, no setting can make the moments differ.
         exactly = name == OPTIMIZER and not found
         with open_listed(path, name, manifest.files[name]) as file:
             forms = plain_names(read_header(file)[0])
@@ -45,50 +46,55 @@ def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | No
             Misfit(f"{name}: {misfit.problem}", misfit.by_settings)
             for misfit in _differences(forms, forms_of(plain_names(tensors)), exactly)
         ]
+    # False sorts first: a difference that no setting explains is the more serious one.
     return min(found, key=lambda misfit: misfit.by_settings, default=None)
 
 
-def _differences(there: Mapping[str, Form], here: Mapping[str, Form], exactly: bool) -> Iterator[Misfit]:
-    """`exactly`: shapes and types follow from the network, so that no other setting can have changed them."""
-    if there and here and not there.keys() & here.keys():
-        yield Misfit(f"holds {shown(min(there))} and others, nothing of what belongs there", by_settings=False)
+def _differences(stored: Mapping[str, Form], expected: Mapping[str, Form], exactly: bool) -> Iterator[Misfit]:
+    """`exactly`: shapes and dtypes follow from the network, so no setting can explain a difference."""
+    if stored and expected and not stored.keys() & expected.keys():
+        yield Misfit(f"holds {shown(min(stored))} and others, none of the expected tensors", by_settings=False)
         return
-    for name in sorted(there.keys() | here.keys()):
-        have, want = there.get(name), here.get(name)
+    for name in sorted(stored.keys() | expected.keys()):
+        have, want = stored.get(name), expected.get(name)
         if have is None or want is None:
-            yield Misfit(f"tensor {shown(name)} is {'missing' if have is None else 'of something else'}", True)
+            yield Misfit(f"tensor {shown(name)} is {'missing' if have is None else 'not expected'}", True)
         elif have != want:
+            # Settings change sizes and precisions, but not the number of axes, nor floats into integers or flags.
             same_kind = len(have.shape) == len(want.shape) and _kind(have) == _kind(want)
             yield Misfit(f"tensor {shown(name)} is {have}, and {want} in this run", same_kind and not exactly)
 
 
 def _kind(form: Form) -> tuple[bool, bool]:
+    # One byte: flags, and observations stored as uint8.
     return form.dtype.is_floating_point, form.dtype.itemsize == 1
 
 
 def state_problem(state: Any, like: Any, where: str = "state.json") -> str:
-    """What keeps a state that was read from being one like that: a key, a type, a number; empty where nothing does."""
+    """How a state that was read differs from one like `like`, in keys, types or ranges; empty if it does not."""
     if isinstance(like, dict):
         if not isinstance(state, dict):
             return f"{where}: not an object"
-        # Texts came later than checkpoints: one without them is an early one.
+        # A missing text is accepted: early checkpoints have none.
         lacking = [key for key in like if key not in state and not isinstance(like[key], str)]
         unknown = [key for key in state if key not in like]
         if lacking or unknown:
             return f"{where}: {shown((lacking or unknown)[0])} is {'missing' if lacking else 'unknown'}"
         return next(filter(None, (state_problem(state[key], like[key], f"{where}: {key}") for key in state)), "")
-    good = {
+    # By the type of what the learner would write: None stands for a number that is not known yet.
+    valid = {
         bool: type(state) is bool,
         int: is_counter(state),
         float: _is_number(state),
         str: isinstance(state, str) and len(state) <= _LONGEST_TEXT,
         type(None): state is None or _is_number(state),
     }[type(like)]
-    return "" if good else f"{where} is {shown(state)}, which no run can have"
+    return "" if valid else f"{where} is {shown(state)}, which no run can have"
 
 
 def notes_problem(notes: Any) -> str:
-    """The same for what the loop remembers; the best score is below all others before there is one."""
+    """The same for the state of the training loop."""
+    # The best score is minus infinity before the first evaluation; no other number may be infinite.
     if isinstance(notes, dict) and isinstance(notes.get("best"), float) and math.isinf(notes["best"]):
         notes = {**notes, "best": 0.0}
     return state_problem(notes, {"best": 0.0, "seconds": 0.0}, "state.json: loop")

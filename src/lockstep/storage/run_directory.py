@@ -1,4 +1,4 @@
-"""A run's directory: its name, its small files, and who may write into it. Nothing here needs torch to be read."""
+"""The run directory: its name, its small files, and who may write to it. Reading a run needs no torch."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lockstep.config.fields import nearest
-from lockstep.config.run_config import RUN_NAME
+from lockstep.config.run_settings import RUN_NAME
 from lockstep.errors import UserError
 from lockstep.storage import run_lock
 from lockstep.storage.disk import make_directory, temporary_name, write_atomically, write_durably
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from lockstep.distributed.world import World
 
 State = Literal["running", "finished", "stopped"]
+# Everything that a run may write to inside its directory.
 _FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb")
 _FILES = ("config.yaml", "status.json", "system.json", "metrics.jsonl", "evaluation.json", "lock.json", "wandb_id")
+# The last second of the year 9999, the latest that datetime can show.
 _LATEST = 253_402_300_799.0
-"""The last second of the year 9999."""
+# Bytes. Larger config.yaml and status.json files are not ours, and not read.
 _SMALL = 1 << 20
 _NAME = re.compile(RUN_NAME)
+# No control characters: the name is printed in a terminal.
 _WORKLOAD = re.compile(r"[\w.:/-]{0,200}")
 _WORKLOAD_LINE = "# workload: "
 _log = logging.getLogger(__name__)
@@ -41,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run is, as status.json says it."""
+    """A run's progress, as stored in status.json."""
 
     workload: str = ""
     state: State = "stopped"
@@ -64,7 +67,7 @@ class RunRow:
 
 
 class RunDirectory:
-    """The files of one run. What writes is called by rank 0 only."""
+    """The files of one run. Methods that write are called by rank 0 only."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -72,11 +75,11 @@ class RunDirectory:
 
     @classmethod
     def named(cls, runs_dir: Path, name: str) -> "RunDirectory":
-        """The run of this name, there or not yet; UserError for a name that could lead anywhere else."""
+        """The run of this name, whether it exists or not; UserError for a name that could lead out of runs_dir."""
         if not _NAME.fullmatch(name):
             raise UserError(
-                f"run name {name[:60]!r}: not a name for a folder everywhere; allowed: up to 100 letters, digits "
-                "and . _ -, the first a letter or digit, no device of Windows such as CON"
+                f"run name {name[:60]!r}: not a valid folder name on every system; allowed: up to 100 letters, digits "
+                "and . _ -, starting with a letter or digit, not a Windows device name such as CON"
             )
         run = cls(Path(runs_dir) / name)
         run._refuse_link()
@@ -84,41 +87,44 @@ class RunDirectory:
 
     @classmethod
     def fresh(cls, runs_dir: Path, stem: str) -> "RunDirectory":
-        """A run that nobody else has: of this name, or with a number behind it where others begin at the same time."""
+        """A new run of this name, or with a number appended if the name is taken."""
         for name in chain([stem], (f"{stem}-{number}" for number in count(2))):
             try:
                 make_directory(Path(runs_dir))
+                # mkdir is atomic: of several processes that start at the same time, one gets the name.
                 (Path(runs_dir) / name).mkdir()
             except FileExistsError:
                 continue
             except OSError:
-                pass  # `prepare` says why nothing can be written there
+                pass  # `prepare` fails for the same reason, and tells the user
             return cls.named(runs_dir, name)
         raise AssertionError("unreachable")
 
     @classmethod
     def find(cls, text: str, runs_dir: Path, others: Sequence[str] = ()) -> "RunDirectory":
-        """An existing run by its path, or by its name in runs_dir; `others`: what could have been meant as well."""
+        """An existing run by its path, or by its name in runs_dir; `others`: further names to suggest after a typo."""
         candidates = [Path(text)] + ([Path(runs_dir) / text] if _NAME.fullmatch(text) else [])
         for path in candidates:
             if _has_config(path):
+                # Resolved, so that `.` and paths with `..` have a proper name.
                 return cls.named(path.resolve().parent, path.resolve().name)
         near = nearest(text, [*(row.name for row in list_runs(runs_dir)), *others])
-        hint = f"the nearest is {near}" if near else "`lockstep runs` lists what there is"
+        hint = f"the nearest is {near}" if near else "`lockstep runs` lists all runs"
         raise UserError(f"run {text[:200]!r}: neither a run in {runs_dir} nor a directory with a config.yaml; {hint}")
 
     @contextmanager
     def locked(self, job: tuple[str, int] | None = None) -> Iterator[run_lock.Lock]:
-        """Create the directory and be its only writer; UserError where it cannot be written or another run has it."""
+        """Create the directory and lock it; UserError if it cannot be written or another process holds the lock."""
         self.prepare()
         with run_lock.hold(self.path / "lock.json", job) as lock:
             yield lock
 
     def prepare(self) -> None:
-        """Create the directory and try it out: what cannot be written is found before anything starts."""
+        """Create the directory and test that it can be written, before anything starts."""
         self._refuse_link()
         self.refuse_foreign()
         try:
+            # checkpoints/ is tested too: it may be a mount with permissions of its own.
             for folder in (self.path, self.path / "checkpoints"):
                 make_directory(folder)
                 _try_out(folder)
@@ -131,31 +137,35 @@ class RunDirectory:
 
     @contextmanager
     def prepared(self, keeps: bool) -> Iterator[None]:
-        """As `prepare`; a new directory goes again where no run came to begin in it, unless others may be using it."""
+        """As `prepare`; a new directory is removed if no run started in it, unless `keeps`: others may be using it."""
         is_new = not self.path.exists() or not any(self.path.iterdir())
         self.prepare()
         try:
             yield
         finally:
-            # Another run may have begun in it meanwhile, and may still be far from its config.yaml.
+            # Another process may have started a run here meanwhile; it takes the lock before it writes config.yaml.
             unused = not _has_config(self.path) and not run_lock.is_held(self.path / "lock.json")
             if is_new and not keeps and unused:
                 shutil.rmtree(self.path, ignore_errors=True)
 
     def _refuse_link(self) -> None:
+        # The second test finds what is_symlink does not, such as `..` at the end of the path.
         if self.path.is_symlink() or self.path.resolve().parent != self.path.parent.resolve():
             raise UserError(f"{self.path}: is a link out of {self.path.parent}; give the directory itself")
 
     def refuse_foreign(self) -> None:
-        """See that what the run writes to is its own: folders and regular files, and no link that leads elsewhere."""
+        """UserError unless everything the run writes to is a folder or a regular file of its own, not a link."""
         for names, is_own, kind in ((_FOLDERS, is_folder, "folder"), (_FILES, is_file, "regular file")):
             for path in (self.path / name for name in names):
+                # lexists: writing to a dangling link would create its target, outside the run.
                 if os.path.lexists(path) and not is_own(path):
-                    found = "a link" if path.is_symlink() else f"no {kind}"
-                    raise UserError(f"{path}: is {found}; a run keeps to its own directory: put a {kind} there or none")
+                    found = "a link" if path.is_symlink() else f"not a {kind}"
+                    raise UserError(
+                        f"{path}: is {found}; a run writes to its own directory only: remove it or put a {kind} there"
+                    )
 
     def write_config(self, text: str, workload: str) -> None:
-        """Write config.yaml, whose first line names the workload, and say that the run is running."""
+        """Write config.yaml, whose first line names the workload, and set the status to running."""
         write_atomically(self.path / "config.yaml", f"{_WORKLOAD_LINE}{workload}\n{text}".encode())
         self._write_status(Status(**{**asdict(self.status()), "workload": workload, "state": "running"}))
 
@@ -176,7 +186,7 @@ class RunDirectory:
         write_atomically(self.path / "system.json", json.dumps(_describe_system(world), indent=1).encode())
 
     def status(self) -> Status:
-        """What status.json says, or an empty status."""
+        """The content of status.json, or an empty status if it cannot be read."""
         try:
             return self._stored_status()
         except (OSError, ValueError):
@@ -186,23 +196,30 @@ class RunDirectory:
         return _read_status(read_json(self.path / "status.json", _SMALL))
 
     def write_status(self, state: State, step: int, best_score: float | None = None) -> None:
-        """Say where the run is; a disk that refuses costs a warning, not the run."""
+        """Write the run's progress to status.json; a failed write costs a warning, not the run."""
+        # JSON has no infinity, which is the best score before the first evaluation.
         best = best_score if best_score is not None and math.isfinite(best_score) else None
         self._write_status(Status(self.status().workload, state, step, best, time.time()))
+
+    def note_end(self, world: "World", state: State, step: int, best_score: float) -> None:
+        """Write how the run ended. May be called by some ranks only, as after an error: rank 0 writes."""
+        if world.leads:
+            self.write_status(state, step, best_score)
 
     def _write_status(self, status: Status) -> None:
         try:
             write_atomically(self.path / "status.json", json.dumps(asdict(status)).encode())
         except FileNotFoundError:
-            pass  # the directory itself is gone, which ends the run with a line of its own
+            pass  # the run directory is gone; the lock's own check ends the run and says so
         except OSError as error:
-            _log.warning("%s: status not written (%s); training goes on", self.path, error.strerror)
+            _log.warning("%s: status not written (%s); training continues", self.path, error.strerror)
 
     def row(self) -> RunRow:
-        """The run as `lockstep runs` shows it: one whose process was killed counts as stopped."""
+        """The run as `lockstep runs` shows it."""
         state: State | Literal["unreadable"]
         try:
             status = self._stored_status()
+            # A killed process leaves "running" behind, but the kernel has released its lock.
             alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
             state = status.state if alive else "stopped"
         except FileNotFoundError:
@@ -214,7 +231,7 @@ class RunDirectory:
 
 
 def list_runs(runs_dir: Path) -> list[RunRow]:
-    """Every run in a directory, the one that moved last first."""
+    """Every run in a directory, the most recently updated first."""
     folder = Path(runs_dir)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     runs = [RunDirectory(path) for path in paths if _NAME.fullmatch(path.name) and not path.is_symlink()]
@@ -243,13 +260,14 @@ def _read_status(content: Any) -> Status:
             "best_score": None | int() | float() as best,
             "updated": int() | float() as updated,
         } if is_counter(step) and 0 <= updated <= _LATEST and (best is None or abs(best) < math.inf):
-            # What is shown in a terminal must not be able to steer it.
+            # It is printed in a terminal, where control characters would be obeyed.
             if _WORKLOAD.fullmatch(workload):
                 return Status(workload, state, step, None if best is None else float(best), float(updated))
     raise ValueError("not a status")
 
 
 def _describe_system(world: "World") -> dict[str, Any]:
+    # Imported here: listing runs must not wait seconds for torch.
     import numpy
     import torch
 

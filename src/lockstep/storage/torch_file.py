@@ -1,8 +1,8 @@
-"""Files that other programs wrote with `torch.save`, read without running anything that is in them.
+"""Reads files that other programs wrote with `torch.save`, without running any code in them.
 
-Such a file is a zip archive of raw tensors and one pickle that says how they hang together. A pickle is a program; here
-its instructions are read one by one (by `pickletools`, which only takes them apart) and those that build plain data are
-followed. Whatever they want to call becomes a note of what was to be called, and is never looked up.
+Such a file is a zip archive of raw storages and one pickle that describes the objects. A pickle is a program for a
+stack machine. Here `pickletools` disassembles it, and only the opcodes that build plain data are executed. A call to a
+class or function becomes a `Foreign` record of its name and arguments: the name is never imported.
 """
 
 import math
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lockstep.untrusted import open_regular
 
+# The pickle MARK opcode's place on the stack.
 _MARK = object()
 _DTYPES = {
     "FloatStorage": torch.float32,
@@ -34,18 +35,21 @@ _DTYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
+# Compared as text and never called: how torch.save spells a tensor, and a parameter around a tensor.
 _TENSOR_MAKERS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor")
 _WRAPPERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
+# Bytes. Values are stored outside the pickle, so that a real one stays far below this.
 _LARGEST_PICKLE = 64 << 20
+# A zip entry's local file header; its last two fields are the lengths of the name and of the extra field behind it.
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 
 
 @dataclass
 class Foreign:
-    """An object of a class that is not known here: which one, and what it was to be made of."""
+    """An object of an unknown class: the class's name and what the object would be built from."""
 
     name: str
-    """Module and class or function, with a dot between."""
+    """Module and class or function, joined by a dot."""
     arguments: tuple[Any, ...] = ()
     state: Any = None
     items: dict[Any, Any] = field(default_factory=dict)
@@ -53,34 +57,35 @@ class Foreign:
 
 @dataclass(frozen=True)
 class _Name:
-    """Something that the file refers to by its name."""
+    """A class or function that the pickle refers to by name."""
 
     full: str
 
 
 def read_torch_file(path: Path) -> Any:
-    """What a file of `torch.save` holds: dicts, lists, tuples, numbers, texts, tensors (on the CPU) and `Foreign`s.
+    """The content of a `torch.save` file: dicts, lists, tuples, numbers, strings, tensors (on the CPU) and `Foreign`s.
 
-    Tensors are mapped, not read: a large file costs no memory before its numbers are used. ValueError for other files.
+    Tensors are memory-mapped: a large file takes no memory until its values are used. ValueError for other files.
     """
     try:
         with open_regular(Path(path), links=True) as file, zipfile.ZipFile(file) as archive:
             return _Reader(file, archive).read()
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise ValueError(f"not a file of torch.save ({error})") from error
+        raise ValueError(f"not a torch.save file ({error})") from error
 
 
 class _Reader:
-    """One archive: where its tensors lie, and the pickle's stack machine."""
+    """One archive: finds its storages and runs its pickle."""
 
     def __init__(self, file: BinaryIO, archive: zipfile.ZipFile) -> None:
         self._file, self._archive = file, archive
         pickles = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
         if len(pickles) != 1:
-            raise ValueError("not a file of torch.save (there is no data.pkl in it)")
+            raise ValueError("not a torch.save file (it has no data.pkl, or several)")
         self._pickle, self._folder = pickles[0], pickles[0].removesuffix("data.pkl")
+        # Storages are mapped as they are, in this machine's byte order. Old files do not state theirs.
         if f"{self._folder}byteorder" in archive.namelist() and archive.read(f"{self._folder}byteorder") != b"little":
-            raise ValueError("its numbers are big-endian, which is not read here")
+            raise ValueError("its numbers are big-endian, which Lockstep does not read")
         self._storages: dict[str, Tensor] = {}
 
     def read(self) -> Any:
@@ -89,15 +94,18 @@ class _Reader:
         program = self._archive.read(self._pickle)
         try:
             return _Machine(self._storage).run(program)
+        # Opcodes in an order that no pickler writes fail wherever they happen to: an empty stack, a wrong operand.
         except (IndexError, KeyError, TypeError, AttributeError, struct.error, RuntimeError, OverflowError) as error:
-            raise ValueError(f"damaged or of another kind ({type(error).__name__}: {error})") from error
+            raise ValueError(f"damaged or of another format ({type(error).__name__}: {error})") from error
 
     def _storage(self, reference: Any) -> Tensor:
-        """The numbers that a persistent reference means."""
+        """The storage that a persistent id refers to, as a flat tensor."""
+        # The fourth item is the device that it was saved from.
         kind, type_name, key, _, count = reference
         dtype = _DTYPES.get(type_name.full.removeprefix("torch."))
         if kind != "storage" or dtype is None:
-            raise ValueError(f"a storage of an unknown kind ({type_name.full})")
+            raise ValueError(f"a storage of an unknown type ({type_name.full})")
+        # Several tensors may share one storage: it is mapped once.
         if key not in self._storages:
             self._storages[key] = self._mapped(f"{self._folder}data/{key}").view(dtype)
         if self._storages[key].dtype != dtype or len(self._storages[key]) < count:
@@ -105,22 +113,27 @@ class _Reader:
         return self._storages[key]
 
     def _mapped(self, name: str) -> Tensor:
+        """One entry of the archive, memory-mapped as bytes."""
         entry = self._archive.getinfo(name)
+        # torch.save never compresses, and compressed bytes could not be mapped.
         if entry.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"{name} is compressed")
         if not entry.file_size:
+            # An empty file region cannot be mapped.
             return torch.empty(0, dtype=torch.uint8)
+        # zipfile knows where an entry's local header starts, but not its length, which the central directory may not
+        # share: torch pads the extra field to align the data.
         self._file.seek(entry.header_offset)
         *_, name_length, extra_length = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         start = entry.header_offset + _LOCAL_HEADER.size + name_length + extra_length
         if start + entry.file_size > self._file.seek(0, os.SEEK_END):
             raise ValueError(f"{name} reaches beyond the end of the file")
-        # Copy on write: torch wants memory that may be written, the file stays as it is.
+        # Mode "c", copy on write: torch requires writable memory, and the file must not change.
         return torch.from_numpy(np.memmap(self._file, np.uint8, "c", offset=start, shape=(entry.file_size,)))
 
 
 class _Machine:
-    """The stack machine of a pickle, with the instructions that plain data needs and no others."""
+    """The pickle stack machine, limited to the opcodes that plain data needs."""
 
     def __init__(self, storage: Callable[[Any], Tensor]) -> None:
         self._storage = storage
@@ -150,7 +163,8 @@ class _Machine:
             "MEMOIZE": lambda _: self._remember(len(self._memo)),
             **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), self._remember),
             **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda number: self._push(self._memo[int(number)])),
-            "GLOBAL": lambda words: self._push(_Name(words.replace(" ", "."))),
+            # These three would import a name or call it in a real unpickler. Here the name is kept as text.
+            "GLOBAL": lambda name: self._push(_Name(name.replace(" ", "."))),
             "STACK_GLOBAL": lambda _: self._push(_Name(f"{self._stack.pop(-2)}.{self._stack.pop()}")),
             "BINPERSID": lambda _: self._push(self._storage(self._stack.pop())),
             "REDUCE": lambda _: self._push(_made(self._stack.pop(-2).full, self._stack.pop())),
@@ -159,16 +173,16 @@ class _Machine:
         }
 
     def run(self, program: bytes) -> Any:
-        """What the program leaves behind; ValueError where it is not one that builds plain data."""
+        """The object that the program builds; ValueError if it uses opcodes that plain data does not need."""
         for opcode, argument, _ in pickletools.genops(program):
             if opcode.name == "STOP":
                 return self._stack.pop()
             if opcode.name in self._instructions:
                 self._instructions[opcode.name](argument)
             elif not opcode.stack_before and argument is not None:
-                self._push(argument)  # A number or a text.
+                self._push(argument)  # an opcode with an argument that takes nothing from the stack: a number or string
             else:
-                raise ValueError(f"its pickle uses {opcode.name}, which plain data does not")
+                raise ValueError(f"its pickle uses {opcode.name}, which plain data does not need")
         raise ValueError("its pickle has no end")
 
     def _push(self, value: Any) -> None:
@@ -178,6 +192,7 @@ class _Machine:
         self._stack.pop()
 
     def _since_mark(self) -> list[Any]:
+        # The last mark: marks nest.
         start = len(self._stack) - 1 - self._stack[::-1].index(_MARK)
         items = self._stack[start + 1 :]
         del self._stack[start:]
@@ -197,7 +212,7 @@ class _Machine:
         self._memo[int(number)] = self._stack[-1]
 
     def _build(self, state: Any) -> None:
-        # Attributes of a dict (a state dict's metadata) are nothing that plain data has.
+        # Attributes of a dict (such as a state dict's `_metadata`) are dropped: they are not part of its data.
         if isinstance(self._stack[-1], Foreign):
             self._stack[-1].state = state
 
@@ -207,12 +222,13 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 
 def _made(name: str, arguments: tuple[Any, ...]) -> Any:
-    """What a call stands for: a tensor, a dict, a tuple, or a note of what was to be called."""
+    """The result of a call: a tensor, a dict, a tuple, or a record of an unknown call."""
     if name in _TENSOR_MAKERS:
         storage, offset, size, stride, *_ = arguments
+        # Strides of 0 would make a huge tensor of a small storage, which whoever copies it would have to allocate.
         if math.prod(size) > len(storage):
-            raise ValueError(f"a tensor of {tuple(size)} in {len(storage)} numbers")
-        # as_strided itself refuses what would reach beyond the storage.
+            raise ValueError(f"a tensor of shape {tuple(size)} in a storage of {len(storage)} numbers")
+        # as_strided itself refuses to reach beyond the storage.
         return torch.as_strided(storage, size, stride, offset)
     if name in _WRAPPERS:
         return arguments[0]

@@ -1,4 +1,4 @@
-"""Weights alone, as best/ and final/ hold them, and the reading of any stored model's tensors."""
+"""Weights alone, as in best/ and final/, and reading the tensors of any stored model."""
 
 import logging
 import shutil
@@ -20,20 +20,21 @@ from lockstep.storage.tensor_file import Form, decode, encode, plain_names, read
 from lockstep.untrusted import open_regular
 
 Fits = Callable[[Mapping[str, Form]], None]
-"""Raises where weights of these forms are of no use."""
+"""Raises if weights of these shapes and dtypes do not fit."""
 _log = logging.getLogger(__name__)
 
 
 def save_weights(
     directory: Path, model: Mapping[str, Tensor], *, config_text: str, workload: str, step: int, extra: dict[str, Any]
 ) -> Path:
-    """Replace best/ or final/ in one move. Rank 0 only; raises CheckpointFailed, the old weights then still stand."""
+    """Replace best/ or final/ atomically. Rank 0 only; after a CheckpointFailed the old weights are still there."""
     directory = Path(directory)
     workspace = directory.with_name(temporary_name(directory.name))
     contents = {MODEL: encode(plain_names(model)), CONFIG: config_text.encode()}
     records = {name: FileRecord.of(data) for name, data in contents.items()}
     manifest = Manifest("weights", workload, step, str(torch.__version__), records, extra=extra)
     try:
+        # Reached three times: before anything is written, when all is written, and after the rename.
         failpoints.reach(directory.name)
         workspace.mkdir()
         for name, data in {**contents, MANIFEST: manifest.render()}.items():
@@ -48,16 +49,17 @@ def save_weights(
         raise CheckpointFailed(
             f"{directory}: not written, {file}: {error.strerror}; make room or move the run"
         ) from error
-    for dead in directory.parent.glob(f"{TEMPORARY}{directory.name}-*"):
-        shutil.rmtree(dead, ignore_errors=True)
+    # Leftovers of killed writes. They go last, when the new weights are in place.
+    for leftover in directory.parent.glob(f"{TEMPORARY}{directory.name}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     return directory
 
 
 def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Tensor], Manifest | None]:
-    """The weights at a path, verified, on the CPU, and their manifest (None for a file with none beside it).
+    """The weights at a path, verified, on the CPU, and their manifest (None for a file without one next to it).
 
     The path is a run (final/, else best/, else the newest valid checkpoint), one of its stored directories, or a file.
-    `fits` raises where weights of these forms are of no use: it is asked before any of them is loaded.
+    `fits` raises if the weights cannot be used; it is called with their shapes and dtypes before any are loaded.
     """
     path = Path(path)
     if path.is_dir():
@@ -66,12 +68,14 @@ def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Ten
     if not path.is_file():
         raise UserError(f"{path}: no such run, checkpoint or .safetensors file (`lockstep runs` lists the runs)")
     if path.suffix != ".safetensors":
-        raise UserError(f"{path}: only .safetensors files are read, and files of other kinds never opened")
+        raise UserError(f"{path}: not a .safetensors file; files of other formats are never opened")
+    # A file of a stored directory is verified like the directory itself.
     if (path.parent / MANIFEST).exists():
         manifest = read_manifest(path.parent)
         if path.name in manifest.files:
             return _load_listed(path.parent, manifest, path.name, fits)
     try:
+        # The user gave this path, so a link is followed.
         with open_regular(path, links=True) as file:
             fits(plain_names(read_header(file)[0]))
             file.seek(0)
@@ -81,20 +85,21 @@ def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Ten
 
 
 def misfit(stored: Mapping[str, Tensor | Form], needed: Mapping[str, Tensor]) -> str:
-    """The first difference between stored weights and a network's, in words; empty where there is none."""
+    """The first difference between stored weights and a network's, as text; empty if they fit."""
     for name in sorted(stored.keys() | needed.keys()):
         have, want = stored.get(name), needed.get(name)
         if have is None or want is None or tuple(have.shape) != tuple(want.shape):
-            there, here = ("nothing" if tensor is None else tuple(tensor.shape) for tensor in (have, want))
-            return f"tensor {shown(name)} is {there} there and {here} here"
-        # Weights of another precision are weights; whole numbers are none.
+            file_has, network_has = ("missing" if tensor is None else tuple(tensor.shape) for tensor in (have, want))
+            return f"tensor {shown(name)} is {file_has} in the file and {network_has} in the network"
+        # Another floating-point precision is converted on loading; integers cannot be weights.
         if have.dtype.is_floating_point != want.dtype.is_floating_point:
-            return f"tensor {shown(name)} is of {have.dtype} there and of {want.dtype} here"
+            return f"tensor {shown(name)} is {have.dtype} in the file and {want.dtype} in the network"
     return ""
 
 
 def _load_listed(directory: Path, manifest: Manifest, name: str, fits: Fits) -> tuple[dict[str, Tensor], Manifest]:
     try:
+        # The header alone first: a file that cannot be used is neither hashed nor loaded.
         with manifests.open_listed(directory, name, manifest.files[name]) as file:
             fits(plain_names(read_header(file)[0]))
     except Damaged as damage:
@@ -103,17 +108,18 @@ def _load_listed(directory: Path, manifest: Manifest, name: str, fits: Fits) -> 
 
 
 def _stored_model(path: Path) -> Path:
-    """The directory inside a run, or the path itself, whose model is meant."""
+    """The directory whose model a path means: the path itself, or one inside the run."""
     if (path / MANIFEST).exists():
         return path
     for name in WEIGHTS:
+        # Refused instead of skipped: quietly taking other weights than the user sees there would mislead.
         if (path / name).is_symlink():
-            refuse(path / name, "is a link, and nothing behind it is used")
+            refuse(path / name, "is a link, and links are not followed")
         if (path / name).is_dir():
             return path / name
     newest = newest_valid(path, _log.warning)
     if newest is None:
-        raise NoValidCheckpoint(f"{path}: holds no weights yet (no final/, best/ or checkpoints/ with one in it)")
+        raise NoValidCheckpoint(f"{path}: has no weights yet (no final/, no best/, no checkpoint in checkpoints/)")
     return newest
 
 
@@ -130,7 +136,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def read_tensors(path: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:
-    """The tensors of one file that the manifest lists, from the very bytes that were hashed."""
+    """The tensors of one file listed in the manifest, decoded from the same bytes that were hashed."""
     try:
         return decode(manifests.read_file(path, name, manifest.files[name]))
     except Damaged as damage:
@@ -140,5 +146,5 @@ def read_tensors(path: Path, manifest: Manifest, name: str) -> dict[str, Tensor]
 
 
 def refuse(path: Path, problem: str) -> NoReturn:
-    """Say what is wrong with a stored directory and where to look for another."""
+    """Raise NoValidCheckpoint, saying what is wrong with a stored directory and how to find an intact one."""
     raise NoValidCheckpoint(f"{path}: {problem}; `lockstep verify RUN` names the intact ones")

@@ -1,106 +1,77 @@
-"""Workloads are found by looking: a folder beside this file with a `workload.py` is one. Nothing here needs torch."""
+"""Finds workloads: the package's own by name, anybody's as `module:Class`. Nothing here needs torch."""
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
+from lockstep.algorithms.outside import class_from_outside, refuse_own_code
 from lockstep.config.fields import nearest
-from lockstep.config.run_config import RunConfig
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.workloads import capabilities
+from lockstep.workloads.workload import Workload
 
 _FOLDER = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What a workload's `workload.py` says about it: it must build a learner, and may do more."""
-
-    name: str
-    module: ModuleType
-
-    @property
-    def summary(self) -> str:
-        """The workload in a few words."""
-        return self.module.summary
-
-    @property
-    def config_class(self) -> type[RunConfig]:
-        """The class of its configurations."""
-        return self.module.config_class
-
-    @property
-    def presets(self) -> Mapping[str, Callable[[], Any]]:
-        """Its named configurations."""
-        return self.module.PRESETS
-
-    @property
-    def predicts(self) -> bool:
-        """Whether it predicts from data, and is measured by its predictions instead of by episodes."""
-        return hasattr(self.module, "assess")
-
-    def preset(self, name: str = "base") -> Any:
-        """Make the whole configuration that a preset stands for."""
-        return self.presets[_known(name, list(self.presets), f"preset of {self.name}")]()
-
-    def build(self, config: Any, world: Any) -> Any:
-        """Build the learner for a configuration on this rank. Called by every rank."""
-        return self.module.build(config, world)
-
-    def fit(self, config: Any, explicit: Collection[str]) -> tuple[Any, list[str]]:
-        """Choose sizes by the device where the configuration asks for it; also what was chosen, a line each."""
-        return self.module.fit(config, explicit) if hasattr(self.module, "fit") else (config, [])
-
-    def check_kept(self, config: Any, model: Path) -> None:
-        """See that what a stored model needs besides its weights is still there; UserError where it is not."""
-        if hasattr(self.module, "check_kept"):
-            self.module.check_kept(config, model)
-
-    def narrator(self, config: Any, world: Any) -> Any:
-        """Make what tells the progress of a run in the workload's own lines; None where it has none."""
-        return self.module.narrator(config, world) if hasattr(self.module, "narrator") else None
-
-    def offer(self, what: str) -> Any:
-        """Something that only some workloads have, by its name in `workload.py`: UserError where this one has not."""
-        if not hasattr(self.module, what):
-            having = ", ".join(name for name in names() if hasattr(load(name).module, what))
-            raise UserError(
-                f"{self.name}: cannot {what.lower().replace('_', ' ')}; workloads that can: {having or 'none'}"
-            )
-        return getattr(self.module, what)
+C = TypeVar("C")
 
 
 def names() -> list[str]:
-    """List every workload there is."""
+    """List the package's own workloads: every folder beside this file with a `workload.py`."""
     return sorted(folder.name for folder in _FOLDER.iterdir() if (folder / "workload.py").is_file())
 
 
+@cache
 def load(name: str) -> Workload:
-    """Load the workload of that name."""
-    name = _known(name, names(), "workload")
-    module = importlib.import_module(f"lockstep.workloads.{name}.workload")
-    return Workload(name, module)
+    """Load a workload by its name, or a class from outside the package as `module:Class`."""
+    if ":" in name:
+        return class_from_outside(name, Workload)()
+    spelled = name.replace("-", "_")
+    if spelled not in names():
+        near = nearest(spelled, names())
+        hint = f"the nearest is {near}; " if near else ""
+        raise UserError(f"{shown(name)}: unknown workload; {hint}known: {', '.join(names())}, or module:Class")
+    return _only_workload(importlib.import_module(f"lockstep.workloads.{spelled}.workload"))()
+
+
+def load_stored(name: str, folder: Path) -> Workload:
+    """Load the workload that a stored run or model in a folder names: anybody may have written it."""
+    if ":" in name:
+        refuse_own_code(name, folder)
+    return load(name)
+
+
+def is_name(text: str) -> bool:
+    """Whether an argument names a workload rather than a run."""
+    return text.replace("-", "_") in names() or (":" in text and text.partition(":")[2].isidentifier())
+
+
+def able(workload: Workload, kind: type[C]) -> C:
+    """The workload, typed as having a capability; raises UserError, naming the workloads that have it, if not."""
+    return capabilities.capability(workload, kind, _all)
 
 
 def register_environments() -> None:
-    """Make the environments of every workload known to Gymnasium, by name: nothing of theirs is imported yet."""
+    """Register the environments of every workload with Gymnasium, as entry points: nothing is imported yet."""
     import gymnasium
 
-    for name in names():
-        module = importlib.import_module(f"lockstep.workloads.{name}.workload")
-        for env_id, (single, vector) in getattr(module, "ENVIRONMENTS", {}).items():
+    for workload in _all():
+        for env_id, (single, vector) in workload.environments.items():
             if env_id not in gymnasium.registry:
                 gymnasium.register(env_id, entry_point=single, vector_entry_point=vector)
 
 
-def _known(name: str, known: list[str], what: str) -> str:
-    """Spell the name as it is spelled here; `-` and `_` are the same."""
-    spelled = name.replace("-", "_")
-    if spelled in known:
-        return spelled
-    near = nearest(spelled, known)
-    hint = f"the nearest is {near}; " if near else ""
-    raise UserError(f"{shown(name)}: unknown {what}; {hint}known: {', '.join(known)}")
+def _all() -> Iterator[Workload]:
+    return map(load, names())
+
+
+def _only_workload(module: object) -> type[Workload]:
+    own = [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Workload) and kind.__module__ == getattr(module, "__name__", "")
+    ]
+    assert len(own) == 1, f"{module} must have one workload, and has {len(own)}"
+    return own[0]

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from lockstep.algorithms.ddpg.config import DDPGConfig
-from lockstep.algorithms.ddpg.learner import DDPGLearner
-from lockstep.algorithms.ddpg.networks import Sizes, build_networks
+from lockstep.algorithms.ddpg.algorithm import DDPG
+from lockstep.algorithms.ddpg.settings import DDPGSettings, TeamMLPSettings
 from lockstep.compute import random
+from lockstep.config.config import Layout
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import Transition
+from lockstep.rl.problem import TeamProblem
 
 AGENTS, ACTIONS = 2, 4
 
@@ -70,28 +71,26 @@ def _config(**changes):
         "gamma": 0.5,
         "n_step": 1,
         "epsilon_speed": 0.9995,
+        "hidden_size": 32,
     }
-    return DDPGConfig(**{**defaults, **changes})
+    return Layout(DDPGSettings, network=TeamMLPSettings).config({**defaults, **changes})
 
 
 def _learner(world=None, past=None, past_every=0, first_weights=None, **changes):
     config = _config(**changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
-    sizes = Sizes(ACTIONS + 1, AGENTS, ACTIONS, hidden=32, layers=2, critics=1 + config.twin_critics)
-    actor, critic = build_networks(config.algo, sizes, config.seed, config.critic)
-    return DDPGLearner(
-        config,
-        world,
-        actor,
-        critic,
-        Matching,
-        lambda index, seed: Matching(index, seed, team_reward=True),
+    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    problem = TeamProblem(
         name="matching",
+        observation_shape=(AGENTS, ACTIONS + 1),
         action_count=ACTIONS,
-        past=past(actor) if past else None,
+        make_env=Matching,
+        make_test=lambda index, seed: Matching(index, seed, team_reward=True),
         past_every=past_every,
         first_weights=first_weights,
     )
+    if past:
+        problem.past = past(config.network.build(problem, config).actor)
+    return DDPG().build(config, world, problem)
 
 
 @pytest.fixture

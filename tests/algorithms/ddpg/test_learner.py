@@ -108,11 +108,11 @@ def test_targets_follow_by_tau(make_learner):
 
 def test_the_past_is_remembered_every_so_many_gradient_updates_and_stored(make_learner):
     learner = make_learner(past=lambda actor: PastSelves(actor, 2), past_every=3)
-    first = next(learner._past.networks[0].parameters()).clone()
+    first = next(learner._problem.past.networks[0].parameters()).clone()
     learner.step()  # 5 gradient updates of 8 steps: 64 / 16 = 4 steps fill a batch
     assert learner.gradient_updates == 5
-    assert torch.equal(next(learner._past.networks[0].parameters()), first)
-    assert not torch.equal(next(learner._past.networks[1].parameters()), first)
+    assert torch.equal(next(learner._problem.past.networks[0].parameters()), first)
+    assert not torch.equal(next(learner._problem.past.networks[1].parameters()), first)
     stored = {name for name in learner.state().optimizer if name.startswith("past.")}
     assert len(stored) == 2 * len(list(learner.model.actor.parameters()))
 
@@ -227,3 +227,16 @@ def test_recorded_kernels_learn_the_same_and_each_stage_is_recorded_once(make_le
 def test_evaluation_does_not_depend_on_how_episodes_are_shared(make_learner):
     fast, exact = make_learner(), make_learner(sync="exact")
     assert fast.evaluate(20, seed=3).returns == exact.evaluate(20, seed=3).returns
+
+
+def test_a_player_draws_an_action_for_each_agent_with_a_number_of_its_own(make_learner, matching):
+    learner = make_learner()
+    observation = matching(torch.arange(200), seed=1).reset()
+    player = learner.player(seed=3)
+    best, probabilities = player.act(observation)
+    assert torch.equal(best, learner.model(observation)[0].argmax(-1))
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(200, 2))
+    drawn, _ = player.act(observation, explore=True)
+    # An untrained actor is nearly indifferent: two agents that drew with one number would nearly always agree.
+    assert drawn.shape == (200, 2)
+    assert 0.1 < float((drawn[:, 0] == drawn[:, 1]).float().mean()) < 0.45

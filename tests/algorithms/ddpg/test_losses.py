@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.algorithms.ddpg.actions import Vectors
+from lockstep.algorithms.ddpg.actions import ActionVectors
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 from lockstep.rl.replay import Column, Replay
 from lockstep.rl.target_networks import target_of
 
-VECTORS = Vectors("softmax", 2, executed=False)
+VECTORS = ActionVectors("softmax", 2, executed=False)
 
 
 class Outputs(nn.Module):
@@ -61,34 +61,34 @@ def critic_loss(critic, target_critic, n_step=1, gamma=0.5):
     return CriticLoss(critic, Outputs(torch.tensor(3.0).log().item(), 0.0), target_critic, VECTORS, gamma, n_step)
 
 
-def test_the_goal_is_reward_and_the_targets_opinion_of_what_follows():
+def test_the_target_is_reward_and_the_target_networks_value_of_what_follows():
     memory = memory_of([10, 20, 30], [1, 2, 4], [False, False, False])
-    goal = critic_loss(Weighing(1.0), Weighing(1.0)).goal(batch_of(memory, 0))
-    assert goal.tolist() == [[1 + 0.5 * (20 + 0.75)]]
+    target = critic_loss(Weighing(1.0), Weighing(1.0)).target(batch_of(memory, 0))
+    assert target.tolist() == [[1 + 0.5 * (20 + 0.75)]]
 
 
 def test_rewards_of_several_steps_are_counted_before_the_opinion():
     memory = memory_of([10, 20, 30], [1, 2, 4], [False, False, False])
-    goal = critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).goal(batch_of(memory, 0))
-    assert goal.tolist() == [[1 + 0.5 * 2 + 0.25 * (30 + 0.75)]]
+    target = critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).target(batch_of(memory, 0))
+    assert target.tolist() == [[1 + 0.5 * 2 + 0.25 * (30 + 0.75)]]
 
 
-@pytest.mark.parametrize(("ended", "goal"), [((True, False), 1.0), ((False, True), 2.0)])
-def test_nothing_is_counted_beyond_the_end_of_an_episode(ended, goal):
+@pytest.mark.parametrize(("ended", "target"), [((True, False), 1.0), ((False, True), 2.0)])
+def test_nothing_is_counted_beyond_the_end_of_an_episode(ended, target):
     memory = memory_of([10, 20, 30], [1, 2, 4], [*ended, False])
-    assert critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).goal(batch_of(memory, 0)).tolist() == [[goal]]
+    assert critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).target(batch_of(memory, 0)).tolist() == [[target]]
 
 
 def test_of_two_targets_the_lower_is_believed_and_both_critics_learn():
     memory = memory_of([10, 20], [1, 2], [False, False])
     critic = Weighing(1.0, 2.0)
     loss, metrics = critic_loss(critic, Weighing(1.0, -1.0))(batch_of(memory, 0))
-    goal = 1 - 0.5 * 20.75
+    target = 1 - 0.5 * 20.75
     # The critics say 1 x (10 + 1) and 2 x (10 + 1).
-    torch.testing.assert_close(loss, torch.tensor(((11 - goal) ** 2 + (22 - goal) ** 2) / 2))
+    torch.testing.assert_close(loss, torch.tensor(((11 - target) ** 2 + (22 - target) ** 2) / 2))
     torch.testing.assert_close(metrics["value"], torch.tensor(16.5))
     loss.backward()
-    torch.testing.assert_close(critic.weight.grad, torch.tensor([(11 - goal) * 11, (22 - goal) * 11]))
+    torch.testing.assert_close(critic.weight.grad, torch.tensor([(11 - target) * 11, (22 - target) * 11]))
 
 
 def test_the_actor_is_pulled_to_what_the_critic_prefers():
@@ -107,7 +107,7 @@ def test_of_two_critics_the_lower_teaches_the_actor():
     assert loss.item() == 6.0
 
 
-def test_entropy_is_rewarded_where_it_is_asked_for():
+def test_entropy_is_rewarded_where_the_settings_ask_for_it():
     memory = memory_of([0, 0], [0, 0], [False, False])
     loss, metrics = ActorLoss(Outputs(0.0, 0.0), Weighing(0.0), VECTORS, entropy_coef=0.1)(batch_of(memory, 0))
     torch.testing.assert_close(metrics["entropy"], torch.tensor(2.0).log())
@@ -115,12 +115,13 @@ def test_entropy_is_rewarded_where_it_is_asked_for():
 
 
 @pytest.mark.parametrize("executed", [True, False], ids=["action", "vector"])
-@pytest.mark.parametrize("asked_for", ["actions", "vectors"])
+@pytest.mark.parametrize("values", ["actions", "vectors"])
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
-def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, asked_for, executed):
+def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, values, executed):
     sizes = Sizes(features=3, agents=2, actions=4, hidden=8, critics=2)
-    actor, critic = build_networks(algo, sizes, 1, asked_for)
-    vectors = Vectors("softmax", 4, executed=executed)
+    networks = build_networks(algo, sizes, 1, values)
+    actor, critic = networks.actor, networks.critic
+    vectors = ActionVectors("softmax", 4, executed=executed)
     columns = {
         "observation": Column((2, 3)),
         "action": vectors.column(2),

@@ -1,20 +1,17 @@
 """The learner in a world of one: schedules, the KL stop, accumulation, time limits."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed
 from lockstep.storage.checkpoint import weights_hash
-from lockstep.workloads.snake.build import build_learner
-from lockstep.workloads.snake.workload import debug
+from lockstep.workloads.snake.workload import Snake
 
 
 def make(sync="fast", **changes):
-    config = replace(debug(), sync=sync, **changes)
-    return build_learner(config, World().with_lanes(config.effective_lanes, sync))
+    config = Snake().preset("debug").replace(sync=sync, **changes)
+    return Snake().build(config, World().with_lanes(config.effective_lanes, sync))
 
 
 def weights(learner):

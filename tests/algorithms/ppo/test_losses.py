@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss
+from lockstep.rl.distributions import CategoricalActions, GaussianActions
 
 
 class Table(nn.Module):
@@ -37,9 +38,12 @@ def one_sample(old_probability, advantage, target=0.0, value=0.0):
     )
 
 
-def loss(network, **settings):
+TWO_ACTIONS = CategoricalActions()
+
+
+def loss(network, actions=TWO_ACTIONS, **settings):
     defaults = {"clip_range": 0.2, "clip_range_vf": None, "ent_coef": 0.0, "vf_coef": 0.0, "normalize_advantage": False}
-    return PPOLoss(network, **{**defaults, **settings})
+    return PPOLoss(network, actions, **{**defaults, **settings})
 
 
 @pytest.mark.parametrize(
@@ -116,3 +120,12 @@ def test_cloning_is_the_teachers_likelihood():
     )
     torch.testing.assert_close(value, torch.tensor(-(math.log(0.75) + math.log(0.25)) / 2))
     assert float(metrics["cloning_accuracy"]) == 0.5
+
+
+def test_continuous_actions_are_weighed_by_their_density():
+    """A normal action 1 above the mean, which lay at it before: the ratio is exp(-1/2)."""
+    at_mean = -0.5 * math.log(2 * math.pi)
+    sample = batch(action=[[1.0]], log_probability=[at_mean], advantage=[-1.0], target=[0.0], value=[0.0])
+    value, metrics = loss(Table([0.0, 0.0], 0.0), GaussianActions(1), clip_range=0.9)(sample)
+    torch.testing.assert_close(value, torch.tensor(math.exp(-0.5)))
+    torch.testing.assert_close(metrics["entropy"], torch.tensor(0.5 * math.log(2 * math.pi * math.e)))

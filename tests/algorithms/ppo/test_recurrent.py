@@ -1,32 +1,46 @@
 """Recurrent PPO on a task of pure memory: a bit is shown when an episode begins and asked for when it ends."""
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
 
-from lockstep.algorithms.ppo.config import RecurrentPPOConfig
 from lockstep.algorithms.ppo.learner import PPOLearner
-from lockstep.algorithms.ppo.losses import Forecast, Minibatch, PPOLoss, Sequences
+from lockstep.algorithms.ppo.losses import Minibatch, PPOLoss, Sequences
+from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.compute import random
+from lockstep.config.config import Layout, NetworkSettings
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import Transition
 from lockstep.errors import UserError
+from lockstep.rl.distributions import CategoricalActions
+from lockstep.rl.problem import Discrete, EnvProblem, Forecast
 from lockstep.rl.recurrent_policy import LSTMPolicy, start_recurrent
 from lockstep.storage import checkpoint
 
-CONFIG = RecurrentPPOConfig(
-    n_envs=64,
-    n_steps=16,
-    sequence_length=8,
-    batch_size=256,
-    n_epochs=4,
-    learning_rate=1e-2,
-    gamma=0.9,
-    ent_coef=0.0,
-    total_timesteps=10_000_000,
-    threads=1,
-    device="cpu",
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(NetworkSettings):
+    """A network with a memory."""
+
+    recurrent: ClassVar[bool] = True
+
+
+CONFIG = Layout(PPOSettings, network=Remembering).config(
+    {
+        "n_envs": 64,
+        "n_steps": 16,
+        "sequence_length": 8,
+        "batch_size": 256,
+        "n_epochs": 4,
+        "learning_rate": 1e-2,
+        "gamma": 0.9,
+        "ent_coef": 0.0,
+        "total_timesteps": 10_000_000,
+        "threads": 1,
+        "device": "cpu",
+    }
 )
 
 
@@ -78,19 +92,17 @@ class Recall:
 
 
 def make(world=None, cuts=False, separate=False, **changes):
-    config = replace(CONFIG, **changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
+    config = CONFIG.replace(learning_rate_critic=2e-2 if separate else None, **changes)
+    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
     network = LSTMPolicy(2, 2, 16, separate=separate, head_sizes=(16,))
-    start_recurrent(network, network.actor, network.critic, torch.Generator().manual_seed(config.seed))
-    return PPOLearner(
-        config,
-        world,
-        network,
-        lambda index, seed: Recall(index, seed, cuts),
+    start_recurrent(network, network.actor, network.critic, torch.Generator().manual_seed(config.run.seed))
+    problem = EnvProblem(
         name="recall",
-        sequence_length=config.sequence_length,
-        critic_rate=2.0 if separate else 1.0,
+        observation_shape=(2,),
+        actions=Discrete(2),
+        make_env=lambda index, seed: Recall(index, seed, cuts),
     )
+    return PPOLearner(config, world, problem, network)
 
 
 def share_recalled(learner, remembers=True):
@@ -251,12 +263,12 @@ def test_nor_with_two_hundred_seeds(ranks, size):
 )
 def test_sequences_must_fill_roll_outs_and_batches(changes, message):
     with pytest.raises(UserError) as caught:
-        replace(CONFIG, **changes)
+        CONFIG.replace(**changes)
     assert message in str(caught.value)
 
 
-class Foreteller(torch.nn.Module):
-    """Foretells 1 at every step."""
+class Forecaster(torch.nn.Module):
+    """Predicts 1 at every step."""
 
     def sequence(self, observation, memory, keep):
         steps, count = keep.shape
@@ -272,8 +284,8 @@ def test_forecasts_are_compared_with_the_next_step_of_the_same_episode():
         **{name: torch.zeros(6) for name in ("log_probability", "advantage", "target", "value")},
     }
     batch = Minibatch(rollout, torch.tensor([0, 1]), torch.zeros(2), 1 / 6, Sequences(3, 2, ()))
-    loss = PPOLoss(Foreteller(), 0.2, None, 0.0, 0.0, False, Forecast(0.5, lambda seen: seen))
+    loss = PPOLoss(Forecaster(), CategoricalActions(), 0.2, None, 0.0, 0.0, False, Forecast(0.5, lambda seen: seen))
     total, metrics = loss(batch)
-    # Environment 0: only 1 -> 1 counts, no error. Environment 1: foretold 1, came 4 and 3: 9 + 4.
+    # Environment 0: only 1 -> 1 counts, no error. Environment 1: predicted 1, came 4 and 3: 9 + 4.
     assert metrics["forecast_loss"].item() == pytest.approx(13 / 6)
     assert total.item() == pytest.approx(0.5 * 13 / 6)

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.algorithms.supervised.config import SupervisedConfig
-from lockstep.algorithms.supervised.learner import SupervisedLearner
+from lockstep.algorithms.supervised.algorithm import Supervised
+from lockstep.algorithms.supervised.problem import DataProblem
+from lockstep.algorithms.supervised.settings import SupervisedSettings
 from lockstep.compute import random
 from lockstep.compute.ops.dropout import CounterDropout
+from lockstep.config.config import Layout
 from lockstep.distributed.world import World
 
 
@@ -41,12 +43,23 @@ class Net(nn.Module):
         return self.outer(self.dropout(torch.tanh(self.inner(inputs[:, :2])), noise))
 
 
+def configured(**values):
+    """A configuration of supervised learning alone, without a workload."""
+    return Layout(SupervisedSettings).config(values)
+
+
 def build(world=None, sizes=(50, 0, 21, 30), data_digest="", **changes):
     settings = {"epochs": 3, "batch_size": 16, "eval_batch_size": 16, "lanes": 4, "lr_schedule": "constant"}
-    config = SupervisedConfig(**settings | changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
+    config = configured(**settings | changes)
+    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
     validation = Points((9, 0, 14, 3), seed=2)
-    return SupervisedLearner(config, world, Net(), Points(sizes), validation, data_digest=data_digest)
+    problem = DataProblem(name="points", train=Points(sizes), validation=validation, data_digest=data_digest)
+    return Supervised().learner(config, world, problem, Net())
+
+
+@pytest.fixture(name="configured")
+def fixture_configured():
+    return configured
 
 
 @pytest.fixture(name="build")

@@ -6,9 +6,11 @@ from itertools import pairwise
 import pytest
 import torch
 
-from lockstep.algorithms.supervised.config import SupervisedConfig
+from lockstep.algorithms.supervised.algorithm import Supervised
 from lockstep.algorithms.supervised.model import average_share
 from lockstep.algorithms.supervised.patience import Patience
+from lockstep.algorithms.supervised.settings import SupervisedSettings
+from lockstep.distributed.world import World
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage.checkpoint import weights_hash
 
@@ -76,7 +78,7 @@ def test_a_run_goes_on_with_its_own_data_only(build):
     learner = train(build(data_digest="aa"), 1)
     saved, weights = learner.state(), fingerprint(learner)
     other = build(data_digest="bb")
-    with pytest.raises(UserError, match=r"digest is bb, and was aa .* goes on with the data it was started with"):
+    with pytest.raises(UserError, match=r"digest is bb, but was aa .* continues with the data it was started with"):
         other.load(saved)
     assert other.updates == 0 and fingerprint(other) != weights
     del saved.state["data_digest"]  # as states were before there was one
@@ -85,28 +87,28 @@ def test_a_run_goes_on_with_its_own_data_only(build):
 
 
 def test_patience_ends_the_run_and_counts_only_gains():
-    config = SupervisedConfig(patience=2, min_delta=0.1, min_epochs=5)
+    settings = SupervisedSettings(patience=2, min_delta=0.1, min_epochs=5)
     patience, ends = Patience(), []
     for epoch, loss in enumerate([1.0, 0.95, 0.85, 0.84, float("nan"), 0.83], start=1):
-        patience.note(loss, config)
-        ends.append(patience.over(epoch, config))
+        patience.note(loss, settings)
+        ends.append(patience.over(epoch, settings))
     # 0.95 is no gain on 1.0, 0.85 is one; two epochs later patience is over, and the fifth epoch allows it.
     assert ends == [False, False, False, False, True, True]
     assert patience.best == 0.85
     # A run that ended so can be given more.
-    assert not patience.over(6, replace(config, patience=9))
+    assert not patience.over(6, replace(settings, patience=9))
     assert Patience.load(patience.state()) == patience
     assert Patience.load(Patience().state()) == Patience()
 
 
 def test_a_plateau_halves_the_rate():
-    config = SupervisedConfig(lr_schedule="plateau", plateau_patience=2, patience=0)
+    settings = SupervisedSettings(lr_schedule="plateau", plateau_patience=2, patience=0)
     patience, factors = Patience(), []
     for loss in [1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6]:
-        patience.note(loss, config)
+        patience.note(loss, settings)
         factors.append(patience.factor)
     assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
-    assert not patience.over(7, config)
+    assert not patience.over(7, settings)
 
 
 def test_a_run_ends_early_when_nothing_is_gained(build):
@@ -156,13 +158,27 @@ def test_a_gradient_that_is_not_finite_is_skipped_or_stops_the_run(build):
         assert fingerprint(learner) == before
 
 
-def test_numbers_that_do_not_go_together_are_refused():
-    with pytest.raises(UserError, match="batch_size 4 is less than the run's 8 lanes"):
-        SupervisedConfig(batch_size=4)
+def test_numbers_that_do_not_go_together_are_refused(configured):
+    with pytest.raises(UserError, match="batch_size 4 is less than the run's 8 lanes; raise it to 8, or set --lanes 4"):
+        configured(batch_size=4)
+    assert configured(batch_size=4, lanes=4).effective_lanes == 4
     with pytest.raises(UserError, match="class_weight_power"):
-        SupervisedConfig(class_weight_power=0.5)
+        SupervisedSettings(class_weight_power=0.5)
 
 
-def test_weak_scaling_grows_the_batch_and_the_rate():
-    grown = SupervisedConfig(scaling="weak", lr_scaling="sqrt", batch_size=64, learning_rate=1e-3).for_world(4)
-    assert (grown.batch_size, grown.learning_rate) == (256, 2e-3)
+def test_weak_scaling_grows_the_batch_and_the_rate(configured):
+    grown = configured(scaling="weak", lr_scaling="sqrt", batch_size=64, learning_rate=1e-3).for_world(4)
+    assert (grown.algorithm.batch_size, grown.algorithm.learning_rate) == (256, 2e-3)
+
+
+def test_all_samples_are_measured_after_an_epoch_unless_the_run_says_otherwise(configured):
+    assert (configured().run.eval_every, configured().run.eval_episodes) == (10**15, 10**9)
+    assert SupervisedSettings(patience=0).watches(configured().run)
+    assert not SupervisedSettings(patience=0).watches(configured(eval_every=0).run)
+    # Patience and plateaus need validations, whether or not a best is chosen.
+    assert SupervisedSettings(patience=1).watches(configured(eval_every=0).run)
+
+
+def test_a_problem_of_another_kind_is_refused(configured):
+    with pytest.raises(UserError, match="algorithm supervised: needs a problem of kind data"):
+        Supervised().build(configured(), World(), object())

@@ -3,14 +3,17 @@
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.config import TDMPC2Config
-from lockstep.algorithms.tdmpc2.learner import TDMPC2Learner
-from lockstep.algorithms.tdmpc2.model import Spaces
+from lockstep.algorithms.tdmpc2.algorithm import TDMPC2
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.world_model import WorldModel
 from lockstep.compute import random
+from lockstep.config.config import Layout
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import Transition
+from lockstep.rl.problem import Continuous, EnvProblem, Tasks
 
 LENGTH = 20
+LAYOUT = Layout(TDMPC2Settings, network=WorldModel)
 
 
 class Point:
@@ -86,20 +89,27 @@ def _config(**changes):
         "num_pi_trajs": 4,
         "iterations": 2,
     }
-    return TDMPC2Config(**{**defaults, **changes})
+    return LAYOUT.config({**defaults, **changes})
 
 
-def _learner(world=None, ends=False, tasks=1, actions=None, first_weights=None, **changes):
+def _learner(world=None, ends=False, tasks=1, actions=None, **changes):
     config = _config(**changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.sync)
-    spaces = Spaces(4, actions or (2,) * tasks, (LENGTH,) * tasks, terminates=ends)
+    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
     made = []
 
     def make_env(index, seed):
         made.append(Point(index, seed, ends, tasks))
         return made[-1]
 
-    learner = TDMPC2Learner(config, world, spaces, make_env, name="point", first_weights=first_weights)
+    problem = EnvProblem(
+        name="point",
+        observation_shape=(4,),
+        actions=Continuous(2),
+        make_env=make_env,
+        hosted=True,
+        tasks=Tasks(actions or (2,) * tasks, (LENGTH,) * tasks, terminates=ends),
+    )
+    learner = TDMPC2().build(config, world, problem)
     learner.made = made
     return learner
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from lockstep.algorithms.tdmpc2.evaluator import TaskEvaluation
 from lockstep.errors import RunFailed, UserError
@@ -148,9 +149,12 @@ def test_what_each_task_earns_is_logged_by_its_name():
     }
 
 
-def test_a_run_begins_with_the_weights_that_it_is_given(make_learner):
+def test_a_run_begins_with_the_weights_that_it_is_given(make_learner, tmp_path):
     source = make_learner(seed=5)
-    learner = make_learner(first_weights=lambda: source.model.state_dict())
+    save_file(
+        {name: value.contiguous() for name, value in source.model.state_dict().items()}, tmp_path / "w.safetensors"
+    )
+    learner = make_learner(checkpoint="w.safetensors", runs_dir=str(tmp_path))
     learner.step()
     assert weights_hash(learner.model.state_dict()) == weights_hash(source.model.state_dict())
 

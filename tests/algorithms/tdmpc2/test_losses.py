@@ -104,7 +104,7 @@ def test_the_goal_is_the_reward_and_the_lower_of_two_discounted_values():
     batch.terminated[:, 0] = 1.0
     loss = WorldLoss(model, Weights(), 0.9)
     with torch.no_grad():
-        latents, goal = loss._goals(batch)
+        latents, goal = loss._targets(batch)
         action = model.policy.act(latents, None, None, batch.target_noise)
         logits = model.target(torch.cat((latents, action), -1).flatten(0, 1))
         values = model.bins.expected(logits).view(MEMBERS, H, B)

@@ -24,7 +24,8 @@ def test_recorded_training_is_plain_training_up_to_rounding(make_learner, change
         plain.step(), recorded.step()
     assert plain.gradient_updates == recorded.gradient_updates > 8
     for name, value in plain.model.state_dict().items():
-        torch.testing.assert_close(recorded.model.state_dict()[name], value, rtol=1e-2, atol=1e-3)
+        # Adam turns the rounding of a gradient near zero into a step of its full size: one weight in 500 is 2e-3 off.
+        torch.testing.assert_close(recorded.model.state_dict()[name], value, rtol=1e-2, atol=4e-3)
 
 
 def test_a_recorded_run_repeats_its_bits_and_goes_on_from_a_saved_state(make_learner):

@@ -1,4 +1,4 @@
-"""Mish is what it is elsewhere, with its gradient, from end to end of float32."""
+"""Mish and its gradient equal those of torch over the whole range of float32."""
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +16,13 @@ def test_values_and_gradients_are_those_of_torch_in_double_precision():
     torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=2e-6, atol=2e-6)
 
 
-def test_it_is_known_at_some_points():
+def test_mish_has_the_known_values_at_some_points():
     assert mish(torch.tensor([0.0, 20.0, -50.0])).tolist() == [0.0, 20.0, mish(torch.tensor(-50.0)).item()]
     # tanh(log(1 + e)) = 0.8650984
     torch.testing.assert_close(mish(torch.tensor(1.0)), torch.tensor(0.8650984))
 
 
-def test_it_can_be_compiled_as_a_whole():
+def test_mish_can_be_compiled_without_graph_breaks():
     compiled = torch.compile(lambda x: mish(x).sum(), backend="aot_eager", fullgraph=True)
     x = torch.randn(7, generator=torch.Generator().manual_seed(1))
     one, other = x.clone().requires_grad_(), x.clone().requires_grad_()

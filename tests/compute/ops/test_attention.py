@@ -1,4 +1,4 @@
-"""Attention to the last steps: who sees whom, and that a sequence gives what its steps give one by one."""
+"""Windowed attention: the mask, and that a sequence gives the same as its steps one by one."""
 
 import pytest
 import torch
@@ -9,11 +9,11 @@ WINDOW, SIZE, BATCH = 4, 8, 2
 
 
 def seen_by(sight, sequence):
-    """For each step the places it sees, the first step of the sequence being 0."""
+    """For each step the steps it attends to, the first step of the sequence being 0."""
     return [[int(place) - (WINDOW - 1) for place in row.nonzero()] for row in sight.seen[sequence, 0]]
 
 
-def test_a_step_sees_itself_and_three_before_it_within_its_episode():
+def test_a_step_attends_to_itself_and_three_before_it_within_its_episode():
     keep = torch.ones(5, 2)
     keep[2, 1] = 0.0
     sight = Sight(torch.tensor([2.0, 3.0]), keep, WINDOW)
@@ -24,7 +24,7 @@ def test_a_step_sees_itself_and_three_before_it_within_its_episode():
     assert sight.age.tolist() == [3.0, 3.0]
 
 
-def test_the_first_step_of_an_episode_sees_only_itself():
+def test_the_first_step_of_an_episode_attends_only_to_itself():
     sight = Sight(torch.zeros(1), torch.ones(1, 1), WINDOW)
     assert seen_by(sight, 0) == [[0]]
     assert sight.age.tolist() == [1.0]
@@ -36,7 +36,7 @@ def attention():
     return WindowedAttention(SIZE, heads=2)
 
 
-def test_a_sequence_is_its_steps_one_by_one(attention):
+def test_a_sequence_gives_the_same_as_its_steps_one_by_one(attention):
     features = torch.randn(9, BATCH, SIZE)
     keep = torch.ones(9, BATCH)
     keep[5, 0] = 0.0
@@ -49,7 +49,7 @@ def test_a_sequence_is_its_steps_one_by_one(attention):
         earlier, age = slide(earlier, features[t : t + 1]), sight.age
 
 
-def test_what_is_out_of_sight_changes_nothing(attention):
+def test_steps_outside_the_window_change_nothing(attention):
     features, earlier = torch.randn(6, BATCH, SIZE), torch.randn(BATCH, WINDOW - 1, SIZE)
     sight = Sight(torch.zeros(BATCH), torch.ones(6, BATCH), WINDOW)
     wanted = attention(features, earlier, sight)

@@ -69,13 +69,13 @@ def test_the_same_batch_gives_the_same_bits():
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
-def test_gradients_lie_in_memory_as_their_weights_do():
+def test_gradients_have_the_memory_layout_of_their_weights():
     ours, _ = pair(4, 6)
     ours(torch.randn(2, 4, 6, 6)).sum().backward()
     assert ours.weight.grad.stride() == ours.weight.stride() == (36, 1, 12, 4)
 
 
-def test_nothing_is_special_where_nothing_is_learned_or_the_format_is_another():
+def test_without_training_or_in_another_dtype_the_library_convolution_is_used():
     ours, theirs = pair()
     planes = torch.randn(2, 3, 6, 6)
     assert "_Convolution" in type(ours(planes).grad_fn).__name__
@@ -88,7 +88,7 @@ def test_nothing_is_special_where_nothing_is_learned_or_the_format_is_another():
     assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight", "bias"]
 
 
-def test_onednn_convolves_where_a_run_has_turned_it_off_for_products(monkeypatch):
+def test_onednn_is_used_for_convolutions_while_a_run_has_it_turned_off(monkeypatch):
     seen = []
     convolve = torch.nn.functional.conv2d
     monkeypatch.setattr(

@@ -3,12 +3,12 @@
 import torch
 
 from lockstep.compute import random
-from lockstep.compute.ops.dropout import CounterDropout, chance
+from lockstep.compute.ops.dropout import CounterDropout, bernoulli
 
 NOISE = random.words(7, "noise", torch.arange(500), 0)[0]
 
 
-def test_a_tenth_is_left_out_and_the_rest_makes_up_for_it():
+def test_a_tenth_is_dropped_and_the_rest_is_scaled_up():
     out = CounterDropout(0.1, "here")(torch.ones(500, 20, 16), NOISE)
     left_out = out == 0
     assert abs(float(left_out.float().mean()) - 0.1) < 0.003
@@ -18,13 +18,13 @@ def test_a_tenth_is_left_out_and_the_rest_makes_up_for_it():
     assert float((left_out.float().mean((1, 2)) - 0.1).abs().max()) < 5 * (0.09 / 320) ** 0.5
 
 
-def test_a_samples_fate_does_not_depend_on_its_company():
+def test_what_is_dropped_of_a_sample_does_not_depend_on_the_batch():
     drop, value = CounterDropout(0.3, "here"), torch.randn(500, 4, 8)
     whole = drop(value, NOISE)
     assert torch.equal(drop(value[100:107], NOISE[100:107]), whole[100:107])
 
 
-def test_places_and_moments_leave_out_different_elements():
+def test_layers_and_steps_drop_different_elements():
     ones = torch.ones(500, 64)
     here, there = (CounterDropout(0.5, place)(ones, NOISE) == 0 for place in ("here", "there"))
     later = CounterDropout(0.5, "here")(ones, random.words(7, "noise", torch.arange(500), 1)[0]) == 0
@@ -38,7 +38,7 @@ def test_without_noise_nothing_changes():
     assert CounterDropout(0.0, "here")(value, NOISE[:3]) is value
 
 
-def test_certain_and_impossible_things():
+def test_probabilities_of_one_and_zero():
     number = torch.arange(500, dtype=torch.int32)
-    assert bool(chance(NOISE, number, "x", 1.0).all())
-    assert not bool(chance(NOISE, number, "x", 0.0).any())
+    assert bool(bernoulli(NOISE, number, "x", 1.0).all())
+    assert not bool(bernoulli(NOISE, number, "x", 0.0).any())

@@ -1,4 +1,4 @@
-"""The kernels are a norm and an activation: held to PyTorch's by Triton's interpreter, and on a GPU by the GPU."""
+"""The fused kernels compute a norm and an activation: compared with PyTorch in Triton's interpreter, and on a GPU."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ NAMES = ("signal", "bias", "scale", "shift")
 
 
 def step_by_step(signal, bias, scale, shift, kept, simplex):
-    """What `normed` says it does."""
+    """The same as `normed`, in eager PyTorch."""
     each = (*scale.shape[:-1], *[1] * (signal.dim() - scale.dim()), scale.shape[-1])
     value = signal.float() + bias.view(each)
     value = value if kept is None else value * kept
@@ -19,7 +19,7 @@ def step_by_step(signal, bias, scale, shift, kept, simplex):
 
 
 def inputs(device, shape, members=0, drops=False, dtype=torch.float32, spread=1.0):
-    """Numbers by chance; what is dropped does not lie in memory as it is read."""
+    """Random numbers; the dropout factors are not contiguous in memory."""
     numbers = torch.Generator().manual_seed(3)
 
     def draw(*sizes):
@@ -32,7 +32,7 @@ def inputs(device, shape, members=0, drops=False, dtype=torch.float32, spread=1.
 
 
 def compare(device, shape, simplex=0, tolerance=1e-4, **choices):
-    """Results and gradients are PyTorch's, as far as the largest of their kind can be told apart."""
+    """Results and gradients equal PyTorch's, relative to the largest of each tensor."""
     tensors, kept = inputs(device, shape, **choices)
     wanted = step_by_step(*tensors, kept, simplex)
     found = fused_norm.normed(*tensors, kept, simplex)
@@ -50,7 +50,7 @@ def compare(device, shape, simplex=0, tolerance=1e-4, **choices):
 
 
 def compare_all(device):
-    """Widths that are no powers of two, members, dropout, and rows by the thousand, one by one and none at all."""
+    """Widths that are not powers of two, members, dropout, many rows, one row and none."""
     compare(device, (7, 24))
     compare(device, (3, 5, 24), members=3)
     compare(device, (2, 3, 5, 8), drops=True)
@@ -64,7 +64,7 @@ def compare_all(device):
 
 
 def check_operators(device):
-    """What a compiler is told about the operators is so."""
+    """What the operators declare to torch.compile is true."""
     (signal, bias, scale, shift), kept = inputs(device, (3, 5, 24), members=3, drops=True)
     for simplex in (0, 8):
         torch.library.opcheck(fused_norm._forward, (signal, bias, scale, shift, kept, simplex))
@@ -108,7 +108,7 @@ def test_kernels_are_norm_and_activation_on_a_gpu():
 
 
 @pytest.mark.parametrize(("simplex", "fits"), [(0, True), (8, True), (12, False)])
-def test_distributions_of_any_other_size_go_step_by_step(monkeypatch, simplex, fits):
+def test_distributions_of_other_sizes_are_computed_eagerly(monkeypatch, simplex, fits):
     monkeypatch.setattr(fused_norm, "kernels_fit", lambda device: True)
     assert fused_norm.fits(torch.zeros(1), simplex) == fits
 

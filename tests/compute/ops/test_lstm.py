@@ -1,4 +1,4 @@
-"""The LSTM on sequences: what it gives step by step, what PyTorch's own gives, and where it forgets."""
+"""The LSTM on sequences: compared with its own steps and with PyTorch's LSTM, and where it resets."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def step_by_step(lstm, inputs, state, keep):
     return torch.stack(outputs), state[1]
 
 
-def test_one_step_from_nothing_is_what_one_works_out_by_hand():
+def test_one_step_from_a_zero_state_has_the_values_worked_out_by_hand():
     lstm = LSTM(1, 1)
     with torch.no_grad():
         # Gates of an input 1: output sigmoid(0), input sigmoid(0), forget sigmoid(9) but nothing to forget, tanh(ln 3).
@@ -54,7 +54,7 @@ def test_one_step_from_nothing_is_what_one_works_out_by_hand():
     assert hidden.item() == pytest.approx(0.5 * torch.tanh(torch.tensor(0.4)).item())
 
 
-def test_a_sequence_is_its_steps_one_by_one(lstm, inputs):
+def test_a_sequence_gives_the_same_as_its_steps_one_by_one(lstm, inputs):
     wanted, last = step_by_step(lstm, inputs, some_state(), keep_with_ends())
     outputs, cells = lstm(inputs, some_state(), keep_with_ends())
     torch.testing.assert_close(outputs, wanted)
@@ -74,7 +74,7 @@ def test_its_gradients_are_those_of_its_steps(lstm, inputs):
         torch.testing.assert_close(fast, wanted)
 
 
-def test_without_ends_it_is_pytorchs_lstm(lstm, inputs):
+def test_without_resets_it_is_pytorchs_lstm(lstm, inputs):
     theirs = nn.LSTM(INPUTS, H)
     # PyTorch's order of gates is input, forget, candidate, output.
     order = torch.arange(4 * H).view(4, H)[[1, 2, 3, 0]].flatten()
@@ -89,7 +89,7 @@ def test_without_ends_it_is_pytorchs_lstm(lstm, inputs):
     torch.testing.assert_close(cells, last[0])
 
 
-def test_nothing_from_before_an_episode_reaches_it(lstm, inputs):
+def test_nothing_before_an_episode_reaches_it(lstm, inputs):
     keep = torch.ones(T, B)
     keep[4] = 0.0
     changed = inputs.clone()

@@ -15,7 +15,7 @@ def test_values_and_gradients_are_those_of_a_matrix_product():
         torch.testing.assert_close(mine.grad, plain.grad)
 
 
-def test_autocast_reaches_into_it():
+def test_autocast_applies_to_the_product():
     one, other = (torch.randn(2, 4, 4, requires_grad=True) for _ in range(2))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = product(one, other)

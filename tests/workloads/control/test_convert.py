@@ -4,7 +4,6 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,10 +16,11 @@ from lockstep.workloads.control.convert import convert_chunks, read_chunk
 from lockstep.workloads.control.env import task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.names import TaskFacts
+from lockstep.workloads.control.settings import ControlSettings
 
 FACTS = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500))
-MT30 = SimpleNamespace(task="mt30", episode_length=0, env_workers=1)
-MT80 = SimpleNamespace(task="mt80", episode_length=0, env_workers=1)
+MT30 = ControlSettings(task="mt30", episode_length=0, env_workers=1)
+MT80 = ControlSettings(task="mt80", episode_length=0, env_workers=1)
 EPISODES, ROWS = 3, 5
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_wants_to_run_something_runs_nothing(tmp_path, name):
     _Pickler(program, 2).dump(_Call(name, f"touch {trace}"))
     with zipfile.ZipFile(tmp_path / "chunk.pt", "w") as archive:
         archive.writestr("chunk/data.pkl", program.getvalue())
-    assert f"wants {name} called" in refusal(tmp_path / "chunk.pt")
+    assert f"would call {name}" in refusal(tmp_path / "chunk.pt")
     assert not trace.exists()
 
 
@@ -184,7 +184,7 @@ def test_a_call_hidden_among_the_tensors_runs_nothing_and_is_no_tensor(tmp_path)
 
 def test_a_dict_of_somebody_else_s_class_is_no_tensordict(tmp_path):
     path = save(tmp_path / "chunk.pt", columns(), lambda about: as_old(about, "somebody.Dict"))
-    assert "no TensorDict is in it" in refusal(path)
+    assert "it holds no TensorDict" in refusal(path)
 
 
 def test_sizes_and_tasks_of_another_set_are_refused(tmp_path):
@@ -192,8 +192,8 @@ def test_sizes_and_tasks_of_another_set_are_refused(tmp_path):
     assert "obs has the shape (3, 5, 39), not (3, 5, 24)" in refusal(save(tmp_path / "a.pt", wide))
     mixed = columns()
     mixed["task"][2, 3] = 0
-    assert "episode 2 is of no single task" in refusal(save(tmp_path / "b.pt", mixed))
-    assert "episode 0 is of no single task" in refusal(
+    assert "episode 2 does not belong to exactly one" in refusal(save(tmp_path / "b.pt", mixed))
+    assert "episode 0 does not belong to exactly one" in refusal(
         save(tmp_path / "c.pt", columns(task=torch.full((EPISODES, ROWS), 7, dtype=torch.int32)))
     )
 

@@ -1,21 +1,20 @@
 """Tasks as a batch: numbering, seeds, limits, the way back, several tasks at once."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 pytest.importorskip("dm_control")
 
+from lockstep.envs import hosting
 from lockstep.errors import UserError
-from lockstep.workloads.control import hosting
 from lockstep.workloads.control.env import make_env, task_facts
+from lockstep.workloads.control.settings import ControlSettings
 
 CPU = torch.device("cpu")
 
 
 def choice(task="pendulum-swingup", episode_length=0, env_workers=1):
-    return SimpleNamespace(task=task, episode_length=episode_length, env_workers=env_workers)
+    return ControlSettings(task=task, episode_length=episode_length, env_workers=env_workers)
 
 
 def envs(*index, seed=1, **settings):

@@ -13,6 +13,7 @@ from lockstep.workloads.control.baselines import no_action, random_action
 from lockstep.workloads.control.episodes import Episode, EpisodeFiles, EpisodeWriter
 from lockstep.workloads.control.names import TaskFacts
 from lockstep.workloads.control.recording import record_episodes
+from lockstep.workloads.control.settings import ControlSettings
 
 ONE = TaskFacts(("pendulum-swingup",), (3,), (1,), (500,))
 TWO = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500))
@@ -88,7 +89,7 @@ def test_mixed_tasks_are_refused(tmp_path):
     write(tmp_path, ("pendulum-swingup",), episode(2))
     write(tmp_path, ("walker-walk",), episode(2, obs=24, action=6))
     message = refusal(tmp_path, ONE)
-    assert "walker-walk" in message and "this run is about pendulum-swingup" in message
+    assert "walker-walk" in message and "this run trains on pendulum-swingup" in message
 
 
 def test_mixed_sizes_are_refused(tmp_path):
@@ -103,7 +104,7 @@ def test_what_is_no_directory_of_episodes_is_refused(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"nonsense")
     assert "damaged" in refusal(tmp_path, ONE)
     safetensors.torch.save_file({"weight": torch.zeros(2)}, tmp_path / "a.safetensors")
-    assert "not a file of episodes" in refusal(tmp_path, ONE)
+    assert "not an episode file" in refusal(tmp_path, ONE)
 
 
 def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
@@ -123,7 +124,7 @@ def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
         ({"length": torch.tensor([2, 0]), "task": torch.tensor([0, 0])}, "an episode has 0 steps"),
         ({"length": torch.tensor([2**63 - 1] * 2 + [3]), "task": torch.zeros(3, dtype=torch.int64)}, "rows"),
         ({"length": torch.tensor(3)}, "length has the shape []"),
-        ({"task": torch.tensor([0, 0])}, "1 lengths of episodes and 2 tasks"),
+        ({"task": torch.tensor([0, 0])}, "1 episode lengths but 2 task numbers"),
         ({"obs": torch.zeros(4)}, "obs has the shape [4], and must have 2"),
         ({"action": torch.zeros(4, 1, 1)}, "action has the shape [4, 1, 1]"),
         ({"reward": torch.tensor(1.0)}, "reward has the shape []"),
@@ -131,7 +132,7 @@ def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
 )
 def test_numbers_that_do_not_go_together_are_refused(tmp_path, changes, problem):
     about = {"format": stored.FORMAT, "tasks": json.dumps(ONE.tasks)}
-    safetensors.torch.save_file(stored._together([episode(3)]) | changes, tmp_path / "x.safetensors", about)
+    safetensors.torch.save_file(stored._concatenated([episode(3)]) | changes, tmp_path / "x.safetensors", about)
     message = refusal(tmp_path, ONE)
     assert "x.safetensors: damaged" in message and problem in message
 
@@ -139,7 +140,7 @@ def test_numbers_that_do_not_go_together_are_refused(tmp_path, changes, problem)
 @pytest.mark.parametrize("tasks", ["5", "{}", "null", "[5]", "[[]]", '"walker-walk"', "not json", "[" * 100_000])
 def test_a_header_without_names_of_tasks_is_refused(tmp_path, tasks):
     about = {"format": stored.FORMAT, "tasks": tasks}
-    safetensors.torch.save_file(stored._together([episode(3)]), tmp_path / "x.safetensors", about)
+    safetensors.torch.save_file(stored._concatenated([episode(3)]), tmp_path / "x.safetensors", about)
     assert "x.safetensors: damaged" in refusal(tmp_path, ONE)
 
 
@@ -151,13 +152,13 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
 
 
 def choice(task, length):
-    return SimpleNamespace(task=task, episode_length=length, env_workers=1)
+    return ControlSettings(task=task, episode_length=length, env_workers=1)
 
 
 def test_recorded_episodes_are_those_that_were_played(tmp_path):
     pytest.importorskip("dm_control")
     config = choice("pendulum-swingup", 4)
-    assert record_episodes(config, random_action, 3, 7, tmp_path) == (3, 12)
+    assert record_episodes(config, "random", 3, 7, tmp_path) == (3, 12)
     found = list(EpisodeFiles(tmp_path, ONE).episodes(range(3)))
     assert [len(one.action) for one in found] == [4, 4, 4]
     assert len({tuple(one.observation[0].tolist()) for one in found}) == 3
@@ -181,7 +182,7 @@ def test_recorded_episodes_are_those_that_were_played(tmp_path):
 def test_recording_several_tasks_keeps_their_numbers_and_no_actions_that_they_do_not_have(tmp_path):
     pytest.importorskip("dm_control")
     config = choice("mt30", 2)
-    record_episodes(config, random_action, 9, 1, tmp_path)
+    record_episodes(config, "random", 9, 1, tmp_path)
     from lockstep.workloads.control.env import task_facts
 
     files = EpisodeFiles(tmp_path, task_facts(config))

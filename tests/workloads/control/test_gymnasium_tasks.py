@@ -1,7 +1,5 @@
 """Gymnasium's continuous environments by name: scaling, endings, and the way back by acting again."""
 
-from types import SimpleNamespace
-
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from lockstep.errors import UserError
 from lockstep.workloads.control import gymnasium_tasks
 from lockstep.workloads.control.env import make_env, task_facts
 from lockstep.workloads.control.gymnasium_tasks import GymnasiumSimulation
+from lockstep.workloads.control.settings import ControlSettings
 
 CPU = torch.device("cpu")
 
@@ -68,7 +67,7 @@ def registered():
 
 
 def choice(task, length=0):
-    return SimpleNamespace(task=task, episode_length=length, env_workers=1)
+    return ControlSettings(task=task, episode_length=length, env_workers=1)
 
 
 def refusal(task):
@@ -130,7 +129,7 @@ def test_what_cannot_be_used_is_told_in_one_line():
 
 @pytest.mark.parametrize("task", ["Walker2d-v3", "Ant-v2", "test/Homeless-v0"])
 def test_a_version_that_can_no_longer_be_made_is_told_in_one_line(task, recwarn):
-    assert f"Gymnasium's {task} cannot be made here" in refusal(task)
+    assert f"Gymnasium's {task} cannot be created" in refusal(task)
     assert not list(recwarn)
 
 

@@ -1,7 +1,7 @@
 """Meta-World's tasks, on a stand-in for that package: action repeat, goals, the way back."""
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.env import make_env, task_facts
 from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation
+from lockstep.workloads.control.settings import ControlSettings
 
 
 class Reach:
@@ -54,7 +55,7 @@ def package(monkeypatch):
 
 
 def choice(task="mw-reach"):
-    return SimpleNamespace(task=task, episode_length=0, env_workers=1)
+    return ControlSettings(task=task, episode_length=0, env_workers=1)
 
 
 def test_facts_are_those_of_every_meta_world_task():

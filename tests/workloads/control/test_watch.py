@@ -1,7 +1,6 @@
 """Tasks to look at: text always, pictures of MuJoCo where this machine can draw."""
 
 from itertools import islice
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,11 +12,12 @@ from lockstep.rl.evaluation import play_out
 from lockstep.workloads.control import rendering
 from lockstep.workloads.control.baselines import random_action
 from lockstep.workloads.control.env import make_env
+from lockstep.workloads.control.settings import ControlSettings
 from lockstep.workloads.control.watch import scenes
 
 
 def choice(task="pendulum-spin", length=3):
-    return SimpleNamespace(task=task, episode_length=length, env_workers=1)
+    return ControlSettings(task=task, episode_length=length, env_workers=1)
 
 
 def test_the_episodes_are_those_of_an_evaluation():

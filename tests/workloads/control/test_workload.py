@@ -1,9 +1,9 @@
 """Control as a whole: its presets and keys, what is refused before anything starts, and learning from data."""
 
+import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,15 +11,32 @@ import pytest
 import torch
 
 from lockstep.cli.short_runs import open_learner
-from lockstep.config.sources import resolve, to_yaml
+from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
-from lockstep.workloads import registry
 from lockstep.workloads.control import names
-from lockstep.workloads.control.config import ControlConfig
-from lockstep.workloads.control.workload import PRESETS, base, debug, fit
+from lockstep.workloads.control.settings import ControlSettings
+from lockstep.workloads.control.workload import Control
 
-WORKLOAD = registry.load("control")
+CONTROL = Control()
+
+
+def debug(**changes):
+    """The preset for tests, with changes."""
+    return CONTROL.preset("debug").replace(**changes)
+
+
+def base(**changes):
+    """The preset that results are compared with, with changes."""
+    return CONTROL.preset("base").replace(**changes)
+
+
+def refusal(*words):
+    """The line that flags are refused with."""
+    with pytest.raises(UserError) as caught:
+        CONTROL.resolve("base", overrides=words)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.fixture(autouse=True)
@@ -47,19 +64,23 @@ def test_the_guides_keys_are_taken():
         "num_samples=512",
         "compile=false",
     ]
-    config = resolve(base(), overrides=words).config
-    assert (config.task, config.steps, config.sync_freq, config.eval_every) == ("dog-run", 20_000_000, 2, 100_000)
-    assert config.wandb and (config.wandb_project, config.wandb_entity) == ("mine", "us") and config.compile == "none"
+    config = CONTROL.resolve("base", overrides=words).config
+    run, algorithm = config.run, config.algorithm
+    assert (config.workload.task, algorithm.steps, algorithm.sync_freq) == ("dog-run", 20_000_000, 2)
+    assert run.wandb and (run.wandb_project, run.wandb_entity) == ("mine", "us")
+    assert run.compile == "none" and run.eval_every == 100_000
+
+
+def model_of(config):
+    from lockstep.workloads.control.problem import control_problem
+
+    return config.network.build(control_problem(config.workload), config)
 
 
 def test_walker_walk_at_size_5_has_the_official_number_of_parameters():
-    from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-    from lockstep.workloads.control.build import sizes_of, spaces_of
-
     config = base()
-    assert config.task == "walker-walk" and config.model_size == 5
-    spaces = spaces_of(config)
-    assert TDMPC2Model(sizes_of(config, spaces.tasks), spaces, 0).trained_parameters() == 4_960_618
+    assert config.workload.task == "walker-walk" and config.network.model_size == 5
+    assert model_of(config).trained_parameters() == 4_960_618
 
 
 @pytest.mark.parametrize(
@@ -67,8 +88,9 @@ def test_walker_walk_at_size_5_has_the_official_number_of_parameters():
     [("mt30", 5, 512, 64), ("mt30", 19, 512, 64), ("mt30", 1, 128, 96), ("mt80", 19, 768, 96), ("mt80", 317, 1376, 96)],
 )
 def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, embedding):
-    config = ControlConfig(task=task, model_size=size)
-    assert (config.size("latent_dim"), config.size("task_dim")) == (latent, embedding)
+    config = CONTROL.config(task=task, model_size=size)
+    other = config.workload.other_sizes
+    assert [config.network.size(part, other) for part in ("latent_dim", "task_dim")] == [latent, embedding]
 
 
 @pytest.mark.parametrize(
@@ -78,19 +100,18 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
         (["model_size=7"], "model_size 7: no such size; the nearest is 5"),
         (["horizon=0"], "horizon 0 .*from 1 to 64"),
         (["task_dim=8"], "task_dim 8: walker-walk is one task"),
-        (["task=mt30", "episodic=true"], "episodic true: the tasks of mt30 never end"),
+        (["task=mt30", "episodic=true"], "episodic true: the tasks of mt30 never terminate"),
+        (["task=mt30", "algorithm=ppo"], "task mt30: ppo learns one task at a time; choose one, or --algorithm tdmpc2"),
         (["world_size=8"], "world_size 8 .*not a setting of a run; .*--gpus N or --ranks N"),
         (["exp_name=mine"], "exp_name mine .*not a setting of a run; .*--run-name NAME"),
         (["--save-video", "true"], "not a setting of a run; .*`lockstep play RUN --video FILE`"),
         (["ranks=2"], "ranks 2 .*not a setting of a run; .*--gpus N or --ranks N"),
-        (["master_addr=10.0.0.7"], "master_addr 10.0.0.7 .*several meet at --rdzv-endpoint HOST:PORT"),
+        (["master_addr=10.0.0.7"], "master_addr 10.0.0.7 .*for several, use --rdzv-endpoint HOST:PORT"),
         (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words, message):
-    with pytest.raises(UserError, match=message) as caught:
-        resolve(base(), overrides=words)
-    assert "\n" not in str(caught.value)
+    assert re.search(message, refusal(*words))
 
 
 def test_a_file_of_the_official_programs_keys_is_taken(tmp_path):
@@ -108,35 +129,36 @@ def test_a_file_of_the_official_programs_keys_is_taken(tmp_path):
         **{"save_agent": "true", "seed": 1, "master_addr": "localhost"},
     }
     (tmp_path / "official.yaml").write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
-    config = resolve(base(), config_file=str(tmp_path / "official.yaml")).config
-    assert (config.task, config.steps, config.size("mlp_dim"), config.compile) == ("dog-run", 10_000_000, 512, "auto")
+    config = CONTROL.resolve("base", config_file=str(tmp_path / "official.yaml")).config
+    assert (config.workload.task, config.algorithm.steps) == ("dog-run", 10_000_000)
+    assert config.network.size("mlp_dim") == 512 and config.run.compile == "auto"
 
 
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
     monkeypatch.setattr(names, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"needs dm_control; pip install 'lockstep\[control\]'"):
-        fit(base(), ())
+        CONTROL.fit(base(), ())
 
 
 def test_a_checkpoint_that_is_broken_foreign_or_of_another_size_is_refused(tmp_path):
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04 not really")
     torch.save({"model": {"a": torch.zeros(2)}}, tmp_path / "foreign.pt")
-    for name, message in (("broken.pt", "not a file of torch.save"), ("foreign.pt", "no weights of a tdmpc2")):
+    for name, message in (("broken.pt", "not a torch.save file"), ("foreign.pt", "no weights of a tdmpc2")):
         with pytest.raises(UserError, match=message) as caught:
-            fit(replace(debug(), checkpoint=str(tmp_path / name)), ())
+            CONTROL.fit(debug(checkpoint=str(tmp_path / name)), ())
         assert "\n" not in str(caught.value)
-    learner = open_learner(World(), "control", to_yaml(replace(debug(), mlp_dim=24)))
+    learner = open_learner(World(), "control", to_yaml(debug(mlp_dim=24)))
     from safetensors.torch import save_file
 
     save_file({k: v.contiguous() for k, v in learner.state().model.items()}, tmp_path / "other.safetensors")
-    with pytest.raises(UserError, match="use the task and model_size that it has"):
-        fit(replace(debug(), checkpoint=str(tmp_path / "other.safetensors")), ())
-    fit(replace(debug(), mlp_dim=24, checkpoint=str(tmp_path / "other.safetensors")), ())
+    with pytest.raises(UserError, match="use its task and model_size"):
+        CONTROL.fit(debug(checkpoint=str(tmp_path / "other.safetensors")), ())
+    CONTROL.fit(debug(mlp_dim=24, checkpoint=str(tmp_path / "other.safetensors")), ())
 
 
 def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
-    config, lines = fit(replace(debug(), task="Pendulum-v1"), {"rho"})
-    assert config.discount_max == 0.99 and config.rho == 0.5 and len(lines) == 1
+    config, lines = CONTROL.fit(debug(task="Pendulum-v1"), {"rho"})
+    assert config.algorithm.discount_max == 0.99 and config.algorithm.rho == 0.5 and len(lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -144,14 +166,14 @@ def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
 )
 def test_a_task_that_gymnasium_does_not_have_is_refused_before_anything_starts(task, message):
     with pytest.raises(UserError, match=f"task {task}: .*{message}") as caught:
-        fit(replace(base(), task=task), ())
+        CONTROL.fit(base(task=task), ())
     assert "\n" not in str(caught.value)
 
 
 def test_tasks_of_deepmind_control_are_fitted_without_gymnasium_torch_or_a_simulator():
     code = (
         "import sys; sys.argv = ['lockstep'];"
-        "from lockstep.workloads.control.workload import base, fit; fit(base(), ());"
+        "from lockstep.workloads.control.workload import Control; Control().fit(Control().preset('base'), ());"
         "print([heavy for heavy in ('torch', 'gymnasium', 'dm_control', 'mujoco', 'numpy') if heavy in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
@@ -159,29 +181,32 @@ def test_tasks_of_deepmind_control_are_fitted_without_gymnasium_torch_or_a_simul
 
 
 def test_a_task_set_keeps_its_own_discount():
-    config, lines = fit(replace(base(), task="mt30"), ())
-    assert (config.discount_max, config.rho) == (base().discount_max, base().rho)
+    config, lines = CONTROL.fit(base(task="mt30"), ())
+    own = base().algorithm
+    assert (config.algorithm.discount_max, config.algorithm.rho) == (own.discount_max, own.rho)
     assert not [line for line in lines if "by the rules" in line]
 
 
 def test_a_task_set_gets_an_environment_for_each_task():
-    config, lines = fit(replace(base(), task="mt30"), ())
-    assert config.num_envs == 30 and lines == ["num_envs 30: an environment for each task of mt30"]
-    assert fit(replace(base(), task="mt30", num_envs=60), {"num_envs"}) == (
-        replace(base(), task="mt30", num_envs=60),
+    config, lines = CONTROL.fit(base(task="mt30"), ())
+    assert config.algorithm.num_envs == 30 and lines == ["num_envs 30: one environment per task of mt30"]
+    assert CONTROL.fit(base(task="mt30", num_envs=60), {"num_envs"}) == (
+        base(task="mt30", num_envs=60),
         [],
     )
 
 
 @pytest.mark.parametrize(("count", "near"), [(1, "30"), (32, "30 or 60")])
 def test_a_task_set_with_tasks_left_out_is_refused(count, near):
-    with pytest.raises(UserError, match=f"num_envs {count} is no multiple of the 30 tasks of mt30; nearest: {near}$"):
-        fit(replace(base(), task="mt30", num_envs=count), {"num_envs"})
+    with pytest.raises(
+        UserError, match=f"num_envs {count} is not a multiple of the 30 tasks of mt30; nearest: {near}$"
+    ):
+        CONTROL.fit(base(task="mt30", num_envs=count), {"num_envs"})
 
 
 def test_a_task_set_learned_from_data_has_no_such_rule():
-    config = ControlConfig(task="mt30", data_dir="data")
-    assert not config.acts_in_several and config.effective_lanes == 8
+    config = CONTROL.config(task="mt30", data_dir="data")
+    assert not config.workload.acts_in_several(config.algorithm) and config.effective_lanes == 8
 
 
 @pytest.mark.parametrize(
@@ -189,25 +214,25 @@ def test_a_task_set_learned_from_data_has_no_such_rule():
     [("mt30", 30, 256, 2), ("mt30", 30, 240, 6), ("mt30", 60, 256, 4), ("mt30", 120, 256, 8), ("mt80", 80, 256, 8)],
 )
 def test_the_lanes_of_a_task_set_divide_its_environments_and_its_batch(task, envs, batch, lanes):
-    config = ControlConfig(task=task, num_envs=envs, batch_size=batch)
+    config = CONTROL.config(task=task, num_envs=envs, batch_size=batch)
     assert config.effective_lanes == lanes
     assert config.for_world(lanes).effective_lanes == lanes
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_a_task_set_grows_with_the_ranks_in_weak_scaling(ranks):
-    config = ControlConfig(task="mt30", num_envs=30, scaling="weak").for_world(ranks)
-    assert config.num_envs == 30 * ranks and config.effective_lanes >= ranks
+    config = CONTROL.config(task="mt30", num_envs=30, scaling="weak").for_world(ranks)
+    assert config.algorithm.num_envs == 30 * ranks and config.effective_lanes >= ranks
 
 
 def test_lanes_that_do_not_go_with_a_task_set_are_told_what_does():
     with pytest.raises(UserError, match="num_envs 1: mt30 on 8 lanes needs a multiple of 120"):
-        ControlConfig(task="mt30", lanes=8)
+        CONTROL.config(task="mt30", lanes=8)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", CONTROL.presets)
 def test_presets_state_their_ratio_of_updates(name):
-    rows = dict(PRESETS[name]().work(str))
+    rows = dict(CONTROL.preset(name).work(str))
     assert "update(s) a step" in rows["batch"]
 
 
@@ -216,21 +241,20 @@ def data(tmp_path_factory):
     """Episodes of random actions."""
     pytest.importorskip("dm_control")
     folder = tmp_path_factory.mktemp("data")
-    from lockstep.workloads.control.baselines import BASELINES
     from lockstep.workloads.control.recording import record_episodes
 
-    config = replace(debug(), task="cartpole-balance", episode_length=12)
-    record_episodes(config, BASELINES["random"], 11, 3, folder)
+    settings = ControlSettings(task="cartpole-balance", episode_length=12, env_workers=1)
+    record_episodes(settings, "random", 11, 3, folder)
     return folder
 
 
 def offline(folder, **changes):
-    config = replace(debug(), task="cartpole-balance", episode_length=12, data_dir=str(folder), n_steps=6, lanes=4)
-    return replace(config, **changes)
+    about = {"task": "cartpole-balance", "episode_length": 12, "data_dir": str(folder), "n_steps": 6, "lanes": 4}
+    return debug(**{**about, **changes})
 
 
 def test_a_run_can_learn_from_episodes_alone(data):
-    config, lines = fit(offline(data), ())
+    config, lines = CONTROL.fit(offline(data), ())
     assert lines == [f"data         11 episodes, 132 steps in {data}"]
     learner = open_learner(World(), "control", to_yaml(config))
     report = learner.step()[0]
@@ -257,11 +281,11 @@ def test_learning_from_data_gives_the_same_bits_on_any_number_of_ranks(ranks, da
 
 def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
     with pytest.raises(UserError, match=r"11 episode\(s\) are too few"):
-        fit(offline(data, lanes=16, batch_size=16), ())
+        CONTROL.fit(offline(data, lanes=16, batch_size=16), ())
     with pytest.raises(UserError, match="holds episodes of task cartpole-balance"):
-        fit(offline(data, task="walker-walk"), ())
+        CONTROL.fit(offline(data, task="walker-walk"), ())
     with pytest.raises(UserError, match="no episode files"):
-        fit(offline(Path(tmp_path)), ())
+        CONTROL.fit(offline(Path(tmp_path)), ())
 
 
 def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
@@ -272,14 +296,14 @@ def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
     open_learner(World(), "control", to_yaml(offline(copy))).load(saved)
     (file,) = copy.iterdir()
     shutil.copy(file, copy / "more.safetensors")
-    with pytest.raises(UserError, match=r"data: its digest is \w{16}, and was \w{16} when this run was started"):
+    with pytest.raises(UserError, match=r"data: its digest is \w{16}, but was \w{16} when this run was started"):
         open_learner(World(), "control", to_yaml(offline(copy))).load(saved)
 
 
 def test_data_for_which_there_is_no_room_is_refused_before_it_is_read(data, monkeypatch):
-    from lockstep.workloads.control import build
+    from lockstep.algorithms.tdmpc2 import library
 
-    monkeypatch.setattr(build.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(library.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, and 0.0 GiB are free on cpu"):
         open_learner(World(), "control", to_yaml(offline(data))).step()
 
@@ -293,7 +317,7 @@ def test_a_policy_without_a_network_plays_every_task_as_often_as_a_model_does(mo
     from lockstep.workloads.control import baselines
 
     monkeypatch.setattr(baselines, "evaluate", lambda world, make, act, episodes, seed, tag, at_once: episodes)
-    asked = [baselines.evaluate_baseline("zero", replace(debug(), task=t), World(), 10, 1) for t in ("dog-run", "mt30")]
+    asked = [baselines.evaluate_baseline("zero", ControlSettings(task=t), World(), 10, 1) for t in ("dog-run", "mt30")]
     assert asked == [10, 300]
 
 
@@ -307,23 +331,24 @@ def test_a_model_that_learned_from_data_is_evaluated_without_the_data(tmp_path):
 def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
     from lockstep.algorithms.tdmpc2 import evaluator
 
-    learner = open_learner(World(), "control", to_yaml(replace(debug(), episode_length=12)))
+    learner = open_learner(World(), "control", to_yaml(debug(episode_length=12)))
     together = learner.evaluate(5, seed=1)
-    monkeypatch.setattr(evaluator, "AT_ONCE", 2)
+    monkeypatch.setattr(evaluator, "HOSTED_AT_ONCE", 2)
     monkeypatch.setattr(evaluator, "_ACTORS", 2)
     torch.testing.assert_close(learner.evaluate(5, seed=1).returns, together.returns)
     assert len(learner._evaluator._actors) == 2
 
 
 def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):
+    from lockstep.algorithms.tdmpc2 import first_weights
     from lockstep.cli.main import main
-    from lockstep.workloads.control import build
 
     weights = dict(open_learner(World(), "control", to_yaml(debug())).model.state_dict())
-    monkeypatch.setattr(build, "read_official", lambda path: {k: v for k, v in weights.items() if k != "value_scale"})
+    theirs = {name: value for name, value in weights.items() if name != "value_scale"}
+    monkeypatch.setattr(first_weights, "read_official", lambda path: theirs)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agent.pt").write_bytes(b"")
     words = ["eval", "agent.pt", "--preset", "debug", "--episodes", "1"]
     assert main([*words, "--workload", "control"]) == 0
     assert main([*words, "--workload", "snake"]) == 2
-    assert "only .safetensors files are read" in capsys.readouterr().err
+    assert "not a .safetensors file" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.workloads.cricket.columns import CAREER_WIDTH, STATE_WIDTH
-from lockstep.workloads.cricket.table import DeliveryTable, MatchInfo
+from lockstep.workloads.cricket.features.table import DeliveryTable, MatchInfo
 
 
 def make_table(innings_lengths, seed=0, players=30):

@@ -2,39 +2,45 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 import torch
 
 import lockstep
 from lockstep.cli.main import main
-from lockstep.config.sources import from_yaml, to_yaml
+from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.cricket.build import build_learner, dataset_of
-from lockstep.workloads.cricket.config import CricketConfig
-from lockstep.workloads.cricket.data import open_splits
-from lockstep.workloads.cricket.workload import PRESETS, debug
+from lockstep.workloads.capabilities import Plays, Predicts
+from lockstep.workloads.cricket.data.preparation import open_splits
+from lockstep.workloads.cricket.data.samples import grouped
+from lockstep.workloads.cricket.workload import Cricket
+
+CRICKET = Cricket()
+
+
+def build(config, world=None):
+    """The learner of a configuration."""
+    return CRICKET.build(config, (world or World()).with_lanes(config.effective_lanes, "fast"))
 
 
 @pytest.fixture(scope="module")
 def league(tmp_path_factory):
     """A configuration whose league is kept with this module's tests."""
-    return replace(debug(), cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu")
+    return CRICKET.preset("debug").replace(cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu")
 
 
 @pytest.fixture
 def at_run(league, tmp_path, monkeypatch):
     """A working directory with a run called `demo`, trained for two updates; returns its path."""
     monkeypatch.chdir(tmp_path)
-    learner = build_learner(league, World().with_lanes(league.effective_lanes, "fast"))
+    learner = build(league)
     learner.step(), learner.step()
     run = RunDirectory.named(tmp_path / "runs", "demo")
     run.prepare()
-    text = to_yaml(replace(league, run_name="demo"))
+    text = to_yaml(league.replace(run_name="demo"))
     run.write_config(text, "cricket")
     weights = dict(learner.model.state_dict())
     save_weights(run.path / "final", weights, config_text=text, workload="cricket", step=learner.steps, extra={})
@@ -62,7 +68,7 @@ def test_eval_measures_other_parts_and_tells_what_there_is(at_run, tmp_path, cap
 
 def test_baselines_are_measured_in_the_same_way(league, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    fields = ["--preset", "debug", "--cache-dir", league.cache_dir, "--json", "--no-report"]
+    fields = ["--preset", "debug", "--cache-dir", league.workload.cache_dir, "--json", "--no-report"]
     losses = {}
     for name in ("prior", "over"):
         assert main(["eval", "cricket", "--policy", name, *fields]) == 0
@@ -80,8 +86,8 @@ def test_play_follows_a_match_ball_by_ball(at_run, capsys):
 
 def test_a_network_answers_from_python(at_run, league):
     policy = lockstep.load(at_run, device="cpu")
-    table = open_splits(league, World()).validation
-    samples = dataset_of(league, table).inputs(0, torch.arange(5))
+    table = open_splits(league.workload, World()).validation
+    samples = grouped(table, league.workload.history_groups, league.network.reads_balls).inputs(0, torch.arange(5))
     probabilities = policy.probabilities(samples)
     assert probabilities.shape == (5, 7)
     assert probabilities.sum(1) == pytest.approx(1.0)
@@ -99,21 +105,54 @@ def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of,
     results = json.loads(capsys.readouterr().out)
     assert results["measured_on"] == "validation" and results["matches"] < 12
     assert main(["eval", "demo", "--data", others, "--part", "test"]) == 2
-    assert "leave it or --data out" in capsys.readouterr().err
+    assert "leave out either --part or --data" in capsys.readouterr().err
 
 
 def test_play_films_and_knows_baselines(league, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    fields = ["--preset", "debug", "--cache-dir", league.cache_dir]
+    fields = ["--preset", "debug", "--cache-dir", league.workload.cache_dir]
     words = ["play", "cricket", "--policy", "over", *fields, "--video", "m.gif", "--episodes", "1", "--max-frames", "3"]
     assert main(words) == 0
     assert (tmp_path / "m.gif").read_bytes().startswith(b"GIF8")
 
 
 def test_presets_are_what_they_say():
-    assert PRESETS["guide"]().loss == "focal" and PRESETS["guide"]().class_weights
-    assert PRESETS["base"]().loss == "cross_entropy"
-    assert PRESETS["base"]().hidden_dim == 128 and PRESETS["base"]().num_layers == 3
+    guide, base, whole = (CRICKET.preset(name) for name in ("guide", "base", "whole"))
+    assert guide.algorithm.loss == "focal" and guide.algorithm.class_weights
+    assert base.algorithm.loss == "cross_entropy"
+    assert base.network.hidden_dim == 128 and base.network.num_layers == 3
+    assert not base.network.reads_balls and whole.network.reads_balls
+    assert (base.network.members, whole.network.members) == (4, 1)
+    assert whole.algorithm.batch_size == base.algorithm.batch_size == 2048
+
+
+def test_the_plan_says_where_matches_come_from_and_how_large_the_network_is():
+    rows = dict(CRICKET.preset("small").work(str))
+    assert list(rows) == ["data", "network", "batch", "epochs", "loss"]
+    assert rows["data"] == "a simulated league of 400 matches"
+    assert rows["network"] == "1 x base, 2 rounds of 32 channels, 4 heads, without ball"
+
+
+def test_it_can_be_watched_and_measured():
+    assert isinstance(CRICKET, Plays) and isinstance(CRICKET, Predicts)
+
+
+def test_where_files_are_may_differ_between_machines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = CRICKET.config(data="m", split="s.json", cache_dir="c")
+    assert (config.workload.data, config.workload.split) == (str(tmp_path / "m"), str(tmp_path / "s.json"))
+    assert not {"data", "split", "cache_dir"} & config.shared_settings().keys()
+
+
+def test_a_problem_knows_what_its_network_needs(league):
+    problem = CRICKET.problem(league, World())
+    splits = open_splits(league.workload, World())
+    assert sum(problem.train.sizes) == splits.train.samples and problem.data_digest == splits.source
+    assert problem.vocabulary.players == len(splits.entities.players)
+    assert float(problem.prior.sum()) == pytest.approx(1.0)
+    # Without earlier balls all samples have one shape.
+    assert len(problem.train.sizes) == 2
+    assert len(CRICKET.problem(league.replace(drop_relations="ball"), World()).train.sizes) == 1
 
 
 def test_the_guides_flags_are_known(capsys):
@@ -135,7 +174,7 @@ def test_the_guides_flags_are_known(capsys):
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, problem):
     with pytest.raises(UserError, match=problem) as caught:
-        CricketConfig(**changes)
+        CRICKET.config(**changes)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -163,7 +202,7 @@ def test_a_run_finds_its_matches_from_any_working_directory(trained, tmp_path, m
     (tmp_path / "here" / "m").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     assert main(["resume", "here/runs/demo", "--max-updates", "3", "--data", "moved"]) == 0
-    stored = from_yaml((tmp_path / "here/runs/demo/config.yaml").read_text(), CricketConfig)
+    stored = CRICKET.read_config((tmp_path / "here/runs/demo/config.yaml").read_text()).workload
     assert stored.data == str(tmp_path / "moved") and stored.split == str(tmp_path / "here" / "s.json")
 
 
@@ -174,7 +213,7 @@ def test_what_a_run_was_trained_on_is_asked_back_where_it_was(trained, tmp_path,
     for words in (["eval", "demo", "--data", others], ["eval", "demo"], ["play", "demo"]):
         assert main(words) == 2
         told = capsys.readouterr().err.splitlines()[-1]
-        assert needed in told and f"nothing is at {tmp_path / 'here' / gone}" in told and "put them back" in told
+        assert needed in told and f"{tmp_path / 'here' / gone} does not exist; restore it there" in told
         assert "give" not in told
 
 
@@ -185,7 +224,7 @@ def test_matches_that_changed_are_refused_by_resume_and_told_by_eval(trained, tm
     (tmp_path / "here" / "m" / "00.json").write_text(match_file(20))
     assert main(["resume", "demo", "--max-updates", "2"]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"data: its digest is \w{16}, and was \w{16} .* goes on with the data it was started with", told)
+    assert re.search(r"data: its digest is \w{16}, but was \w{16} .* continues with the data it was started with", told)
     for words in (evaluation, ["play", "demo", "--max-frames", "1"]):
         assert main(words) == 0
         assert capsys.readouterr().err.count("its data has changed since it was trained (digest ") == 1
@@ -203,7 +242,7 @@ def test_bad_files_of_other_data_are_left_out_as_the_refusal_advises(at_run, tmp
 
 def test_bad_files_is_about_the_files_of_data(at_run, tmp_path, folder_of, capsys):
     assert main(["eval", "demo", "--bad-files", "skip"]) == 2
-    assert "--bad-files skip: is about the files of --data, which is missing" in capsys.readouterr().err
+    assert "--bad-files skip: applies to the files of --data, which is missing" in capsys.readouterr().err
     others = folder_of(tmp_path / "others", broken="{")
     words = ["eval", "cricket", "--policy", "over", "--preset", "debug", "--no-report", "--data", others]
     assert main([*words, "--bad-files", "skip"]) == 0
@@ -220,8 +259,8 @@ def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path
 
 
 def test_it_learns_from_the_league(league):
-    config = replace(league, matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
-    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    config = league.replace(matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
+    learner = build(config)
     before = learner.evaluate(10**9, 0).log_loss
     while not learner.done():
         learner.step()
@@ -231,8 +270,8 @@ def test_it_learns_from_the_league(league):
 
 def seen_in_an_epoch(world, text):
     """The samples that this rank's batches hold in the first epoch, as (batch, group, sample). Called by every rank."""
-    config = from_yaml(text, CricketConfig)
-    learner = build_learner(config, world.with_lanes(config.effective_lanes, "fast"))
+    config = CRICKET.read_config(text)
+    learner = build(config, world)
     learner._begin_epoch()
     found = []
     for lanes in learner._places:
@@ -245,7 +284,7 @@ def seen_in_an_epoch(world, text):
 def test_ranks_share_out_every_delivery_exactly_once(ranks, league):
     text = to_yaml(league)
     alone = sorted(ranks.run(seen_in_an_epoch, text, ranks=1)[0])
-    samples = open_splits(league, World()).train.samples
+    samples = open_splits(league.workload, World()).train.samples
     assert len(alone) == samples == len({(group, sample) for _, group, sample in alone})
     for size in (2, 3):
         parts = ranks.run(seen_in_an_epoch, text, ranks=size)
@@ -253,8 +292,8 @@ def test_ranks_share_out_every_delivery_exactly_once(ranks, league):
 
 
 def test_class_weights_make_the_network_name_rare_outcomes(league):
-    config = replace(league, epochs=1, drop_relations="ball", class_weights=True, loss="focal", learning_rate=5e-3)
-    learner = build_learner(config, World().with_lanes(config.effective_lanes, "fast"))
+    config = league.replace(epochs=1, drop_relations="ball", class_weights=True, loss="focal", learning_rate=5e-3)
+    learner = build(config)
     while not learner.done():
         learner.step()
     sums = learner.evaluate(10**9, 0).total

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -6,7 +5,7 @@ import pytest
 from lockstep.compute.machine import Machine
 from lockstep.errors import UserError
 from lockstep.workloads.snake.autoscale import autoscale
-from lockstep.workloads.snake.workload import SnakeConfig, base
+from lockstep.workloads.snake.workload import Snake
 
 SIZES = ("n_envs", "n_steps", "batch_size", "policy_width", "policy_depth")
 
@@ -20,9 +19,9 @@ def cpu(physical, logical):
 
 
 def scaled(device, fill=False, explicit=(), **fields):
-    config = replace(base(), total_timesteps=50_000_000, auto_scale=True, max_utilization=fill, **fields)
+    config = Snake().preset("base").replace(total_timesteps=50_000_000, auto_scale=True, max_utilization=fill, **fields)
     config, _ = autoscale(config, device, explicit)
-    return tuple(getattr(config, name) for name in SIZES)
+    return tuple(config.values()[name] for name in SIZES)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_a_cpu_is_looked_up_by_its_cores(physical, logical, usual, filled):
 
 
 def test_every_change_is_told_with_its_reason():
-    config = replace(base(), n_envs=512, n_steps=64, batch_size=4096, auto_scale=True)
+    config = Snake().preset("base").replace(n_envs=512, n_steps=64, batch_size=4096, auto_scale=True)
     result, changes = autoscale(config, gpu(40), {"n_steps", "policy_depth"})
     assert [(change.field, change.old, change.new) for change in changes] == [
         ("n_envs", 512, 96),
@@ -71,19 +70,20 @@ def test_every_change_is_told_with_its_reason():
         ("policy_width", 64, 32),
     ]
     assert {change.reason for change in changes} == {"NVIDIA Test with 40 GB (40 GB or more)"}
-    assert (result.n_steps, result.policy_depth) == (config.n_steps, config.policy_depth)
+    assert (result.algorithm.n_steps, result.network.policy_depth) == (64, 3)
 
 
 def test_what_is_in_force_is_recorded_and_scaling_again_changes_nothing():
-    config = replace(base(), max_utilization=True, max_n_envs=64)
+    config = Snake().preset("base").replace(max_utilization=True, max_n_envs=64)
     result, changes = autoscale(config, gpu(80), ())
     assert changes
-    assert (result.auto_scale, result.max_utilization, result.max_n_envs, result.max_batch_size) == (False, False, 0, 0)
+    chosen = result.workload
+    assert (chosen.auto_scale, chosen.max_utilization, chosen.max_n_envs, chosen.max_batch_size) == (False, False, 0, 0)
     assert autoscale(result, gpu(8), ()) == (result, [])
 
 
 def test_nothing_happens_unless_asked_for():
-    assert autoscale(base(), gpu(80), ()) == (base(), [])
+    assert autoscale(Snake().preset("base"), gpu(80), ()) == (Snake().preset("base"), [])
 
 
 def test_limits_are_kept():
@@ -93,7 +93,7 @@ def test_limits_are_kept():
 
 
 def test_a_limit_that_nothing_fits_is_refused():
-    with pytest.raises(UserError, match="auto_scale finds no n_envs up to 5 that suits lanes and batch"):
+    with pytest.raises(UserError, match="auto_scale: no n_envs up to 5 fits lanes and batch"):
         scaled(gpu(80), max_n_envs=5, lanes=16)
     with pytest.raises(UserError, match="max_batch_size 4 is less than the smallest batch that fits, 8"):
         scaled(gpu(80), max_batch_size=4)
@@ -110,15 +110,16 @@ def test_explicit_sizes_stay_and_the_others_fit_around_them():
 
 def test_whatever_is_explicit_the_result_is_valid_and_keeps_it():
     starts = [
-        SnakeConfig(n_envs=4, n_steps=100, batch_size=80, auto_scale=True),
-        SnakeConfig(n_envs=36, lanes=12, n_steps=7, batch_size=84, auto_scale=True),
-        SnakeConfig(n_envs=96, n_steps=30, batch_size=240, grad_accum=3, max_utilization=True),
+        Snake().config(n_envs=4, n_steps=100, batch_size=80, auto_scale=True),
+        Snake().config(n_envs=36, lanes=12, n_steps=7, batch_size=84, auto_scale=True),
+        Snake().config(n_envs=96, n_steps=30, batch_size=240, grad_accum=3, max_utilization=True),
     ]
     devices = [gpu(80), gpu(30), gpu(2), cpu(6, 12), cpu(1, 1)]
     for config, device, keep in product(starts, devices, product([False, True], repeat=3)):
         explicit = {name for name, kept in zip(SIZES, keep, strict=False) if kept}
         result, changes = autoscale(config, device, explicit)
-        assert all(getattr(result, name) == getattr(config, name) for name in explicit)
+        assert all(result.values()[name] == config.values()[name] for name in explicit)
         assert {change.field for change in changes}.isdisjoint(explicit)
-        assert result.rollout_size % result.batch_size == 0
-        assert result.batch_size % (result.effective_lanes * result.grad_accum) == 0
+        ppo = result.algorithm
+        assert ppo.rollout_size % ppo.batch_size == 0
+        assert ppo.batch_size % (result.effective_lanes * ppo.grad_accum) == 0

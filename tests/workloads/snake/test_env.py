@@ -296,11 +296,11 @@ def test_a_food_is_the_free_cell_its_word_points_to():
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"grid_size": 3}, "grid_size is 3; allowed: 4 or more"),
-        ({"max_steps": 0}, "max_steps is 0; allowed: 1 or more"),
-        ({"frame_stack": 0}, "frame_stack is 0; allowed: 1 or more"),
-        ({"distance_reward_scale": -0.1}, "distance_reward_scale is -0.1; allowed: 0 or more"),
-        ({"time_limit": "end"}, 'time_limit is "end"; allowed: death or truncation'),
+        ({"grid_size": 3}, "grid_size 3: out of range; allowed: a whole number from 4 to 128"),
+        ({"max_steps": 0}, "max_steps 0: out of range; allowed: a whole number from 1 to 1_000_000 or none"),
+        ({"frame_stack": 0}, "frame_stack 0: out of range; allowed: a whole number from 1 to 16"),
+        ({"distance_reward_scale": -0.1}, "distance_reward_scale -0.1: out of range; allowed: a number of at least 0"),
+        ({"time_limit": "end"}, "time_limit end: no such choice; allowed: one of death, truncation"),
     ],
 )
 def test_rules_that_make_no_game_are_refused(rules, message):

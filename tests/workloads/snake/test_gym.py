@@ -8,6 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+import lockstep.gym  # noqa: F401 - registers the environments
 from lockstep.errors import UserError
 from lockstep.workloads.snake.gym import ENV_ID, SnakeGymEnv, SnakeGymVectorEnv
 
@@ -147,8 +148,8 @@ def _started():
     return env
 
 
-@pytest.mark.parametrize("imports", ["import gymnasium, lockstep", "import lockstep, gymnasium"])
-def test_importing_lockstep_is_enough_in_any_order_and_without_torch(imports):
+@pytest.mark.parametrize("imports", ["import gymnasium, lockstep.gym", "import lockstep.gym, gymnasium"])
+def test_importing_lockstep_gym_registers_in_any_order_and_without_torch(imports):
     script = (
         f"{imports}; import sys; assert 'torch' not in sys.modules; "
         "print(gymnasium.make('lockstep/Snake-v0', grid_size=5))"

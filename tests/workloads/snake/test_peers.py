@@ -7,7 +7,7 @@ from lockstep.workloads.snake import peers
 from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.peers import PlainSnakeEnv
 from lockstep.workloads.snake.rules import SnakeRules
-from lockstep.workloads.snake.workload import SnakeConfig, debug
+from lockstep.workloads.snake.workload import Snake
 
 RULES = [
     SnakeRules(grid_size=4, max_steps=30),
@@ -53,7 +53,7 @@ def test_gymnasium_accepts_the_plain_board():
 
 def test_stable_baselines_trains_the_same_network_with_the_same_sizes():
     pytest.importorskip("stable_baselines3")
-    config = debug()
+    config = Snake().preset("debug")
     learner = peers.sb3_learner(config, "cpu")
     assert (learner.n_envs, learner.n_steps, learner.batch_size, learner.n_epochs) == (16, 16, 64, 2)
     # Convolution 3 x 16 x 9 + 16, features 16 x 9 x 256 + 256, actor 256 x 4 + 4, critic 256 + 1.
@@ -63,4 +63,4 @@ def test_stable_baselines_trains_the_same_network_with_the_same_sizes():
     assert peers.train_with_sb3(config, 2, "cpu") == 512
     assert learner.num_timesteps == 512
     assert not torch.equal(before, learner.policy.action_net.weight)
-    assert peers.sb3_learner(SnakeConfig(**vars(config)), "cpu") is learner
+    assert peers.sb3_learner(Snake().preset("debug"), "cpu") is learner

@@ -1,9 +1,11 @@
 import pytest
 
-from lockstep.config.fields import describe_fields
-from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.config.sources import from_yaml, to_yaml
 from lockstep.errors import UserError
-from lockstep.workloads.snake.workload import PRESETS, SnakeConfig, base, debug, small
+from lockstep.workloads.snake.workload import Snake
+
+SNAKE = Snake()
+PRESETS = SNAKE.presets
 
 # The shape and keys of the files that people bring along.
 NESTED_FILE = """
@@ -50,16 +52,17 @@ def test_there_are_the_presets_of_the_guide_and_debug():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name):
-    config = PRESETS[name]()
+    config = SNAKE.preset(name)
     for size in range(1, 9):
         assert config.for_world(size) == config
-    assert from_yaml(to_yaml(config), SnakeConfig) == config
+    assert from_yaml(to_yaml(config), config.layout) == config
 
 
 def test_debug_is_twenty_small_updates():
-    config = debug()
-    assert config.total_timesteps // config.rollout_size == 20
-    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (6, 16, 16, 64)
+    config = SNAKE.preset("debug")
+    ppo = config.algorithm
+    assert ppo.total_timesteps // ppo.rollout_size == 20
+    assert (config.workload.grid_size, ppo.n_envs, ppo.n_steps, ppo.batch_size) == (6, 16, 16, 64)
 
 
 @pytest.mark.parametrize(
@@ -71,30 +74,35 @@ def test_debug_is_twenty_small_updates():
     ],
 )
 def test_an_ablation_differs_from_base_in_one_field(name, difference):
-    ours, bases = vars(PRESETS[name]()), vars(base())
-    assert {key: value for key, value in ours.items() if value != bases[key]} == difference
+    changed = SNAKE.preset(name).differences(SNAKE.preset("base"))
+    assert {key: new for key, (_, new) in changed.items()} == difference
 
 
 def test_a_nested_file_is_understood_as_it_is(tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(NESTED_FILE)
-    resolved = resolve(base(), config_file=path, overrides=["--n-envs", "8", "--total-timesteps", "10000"])
+    resolved = SNAKE.resolve("base", path, ["--n-envs", "8", "--total-timesteps", "10000"])
     config = resolved.config
-    assert (config.grid_size, config.n_envs, config.n_steps, config.batch_size) == (8, 8, 128, 256)
-    assert (config.total_timesteps, config.eval_every, config.checkpoint_every) == (10_000, 5_000, 25_000)
+    ppo, run = config.algorithm, config.run
+    assert (config.workload.grid_size, ppo.n_envs, ppo.n_steps, ppo.batch_size) == (8, 8, 128, 256)
+    assert (ppo.total_timesteps, run.eval_every, run.checkpoint_every) == (10_000, 5_000, 25_000)
     assert "use_sde" not in resolved.explicit
     path.write_text(NESTED_FILE.replace("use_sde: false", "use_sde: true"))
     with pytest.raises(UserError, match=r"use_sde true \(.*small.yaml:18\): cannot be chosen here; allowed: false"):
-        resolve(base(), config_file=path)
+        SNAKE.resolve("base", path)
 
 
 def test_the_guides_command_lines_are_understood():
     full = "--n-envs 256 --n-steps 1024 --batch-size 8192 --policy-width 128 --policy-depth 3 --precision amp"
     words = [*full.split(), "--max-utilization", "--total-timesteps", "100000000"]
-    config = resolve(PRESETS["large"](), overrides=words).config
-    assert (config.rollout_size, config.precision, config.max_utilization) == (262_144, "bf16", True)
+    config = SNAKE.resolve("large", overrides=words).config
+    assert (config.algorithm.rollout_size, config.run.precision, config.workload.max_utilization) == (
+        262_144,
+        "bf16",
+        True,
+    )
     less = "--n-envs 192 --batch-size 4096 --n-steps 512 --auto-scale true --device cuda --run-name smoke_multi_gpu"
-    assert resolve(base(), overrides=less.split()).config.auto_scale is True
+    assert SNAKE.resolve("base", overrides=less.split()).config.workload.auto_scale is True
 
 
 @pytest.mark.parametrize(
@@ -112,15 +120,16 @@ def test_the_guides_command_lines_are_understood():
 )
 def test_what_snake_cannot_be_is_told(word, message):
     with pytest.raises(UserError, match=message):
-        resolve(small(), overrides=[word])
+        SNAKE.resolve("small", overrides=[word])
 
 
 def test_an_episode_ends_after_two_hundred_steps_a_row_unless_told_otherwise():
-    assert SnakeConfig(grid_size=12).episode_limit == 2400
-    assert SnakeConfig(max_steps=30).episode_limit == 30
+    assert SNAKE.config(grid_size=12).workload.step_limit == 2400
+    assert SNAKE.config(max_steps=30).workload.step_limit == 30
 
 
 def test_every_field_has_a_line_of_help():
-    groups = describe_fields(SnakeConfig)
-    assert [group.title.split(":")[0] for group in groups] == ["Snake", "PPO", "How to run"]
+    groups = SNAKE.layout().schema.described()
+    titles = [group.title.split(":")[0].rstrip(".") for group in groups]
+    assert titles == ["Convolutions over the board", "Sizes by the device", "Snake", "PPO", "How to run"]
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []

@@ -70,7 +70,7 @@ def test_a_position_is_read_as_it_was_set():
     ("change", "message"),
     [
         ({"beans": [[10, 0]]}, r"cell \[10, 0\] is not on the board of 10 x 20"),
-        ({"beans": [[0, 6]]}, "two things lie on one cell"),
+        ({"beans": [[0, 6]]}, "a cell is used twice"),
         ({"directions": [0]}, "6 snakes, 1 directions and 0 beans; these rules have 6 players"),
     ],
 )

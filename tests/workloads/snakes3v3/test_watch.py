@@ -1,6 +1,5 @@
 """What is shown is what is evaluated; a game that was written to a file is shown again as it was."""
 
-from dataclasses import replace
 from itertools import takewhile
 
 import numpy as np
@@ -8,39 +7,40 @@ import pytest
 
 from lockstep.cli.main import main
 from lockstep.distributed.world import World
-from lockstep.workloads.snakes3v3.build import build_learner, evaluate_baseline
-from lockstep.workloads.snakes3v3.watch import logged_scenes, scenes, write_game
-from lockstep.workloads.snakes3v3.workload import debug
+from lockstep.workloads.capabilities import PlayRequest
+from lockstep.workloads.snakes3v3.workload import Snakes3v3
+
+SNAKES = Snakes3v3()
 
 
 def config(**changes):
-    return replace(debug(), observation="jidi26", episode_length=30, **changes)
+    return SNAKES.preset("debug").replace(observation="jidi26", episode_length=30, **changes)
 
 
 def first_game(config, act, seed):
     """The scenes of the first game, but for the one after its last step."""
-    return list(takewhile(lambda scene: not scene.ended, scenes(config, act, seed)))
+    return list(takewhile(lambda scene: not scene.ended, SNAKES.scenes(PlayRequest(config, act, seed))))
 
 
 @pytest.mark.parametrize("game_name", ["snakes_3v3", "snakes_5p"])
 def test_the_games_that_are_shown_are_those_of_an_evaluation(game_name):
     chosen = config(game_name=game_name)
     world = World().with_lanes(8, "fast")
-    evaluation = evaluate_baseline("greedy", chosen, world, 3, seed=4)
-    shown = scenes(chosen, "greedy", 4)
+    evaluation = SNAKES.evaluate_baseline("greedy", chosen, world, 3, seed=4)
+    shown = SNAKES.scenes(PlayRequest(chosen, "greedy", 4))
     ends = [next(scene for scene in shown if scene.ended) for _ in range(3)]
     assert [scene.score for scene in ends] == evaluation.returns
 
 
 def test_a_network_is_shown_as_it_is_evaluated():
     chosen = config()
-    learner = build_learner(chosen, World().with_lanes(8, "fast"))
+    learner = SNAKES.build(chosen, World().with_lanes(8, "fast"))
     evaluation = learner.evaluate(2, seed=4)
 
     def act(observation):
         return learner.model(observation)[0].argmax(-1), None
 
-    shown = scenes(chosen, act, 4)
+    shown = SNAKES.scenes(PlayRequest(chosen, act, 4))
     assert [next(scene for scene in shown if scene.ended).score for _ in range(2)] == evaluation.returns
 
 
@@ -53,9 +53,9 @@ def test_a_game_has_a_scene_for_every_step_and_one_before_them():
 
 def test_a_game_that_was_written_down_is_shown_again(tmp_path):
     path = tmp_path / "game.json"
-    write_game(config(), "greedy", 4, path)
+    SNAKES.write_log(config(), "greedy", 4, path)
     played = first_game(config(), "greedy", seed=4)
-    shown = list(logged_scenes(path))
+    shown = list(SNAKES.read_log(path))
     assert len(shown) == 31 and shown[-1].ended
     for one, other in zip(played, shown, strict=False):
         assert np.array_equal(one.image, other.image)
@@ -78,9 +78,12 @@ def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch
     ("words", "message"),
     [
         ("play snakes3v3 --replay nothing.json", "nothing.json: cannot be read (No such file or directory)"),
-        ("play snakes3v3 --policy greedy --log no/where.json", "the directory no is not there"),
+        ("play snakes3v3 --policy greedy --log no/where.json", "the directory no does not exist"),
         ("play snakes3v3 --log game.json", "is a workload and has no weights"),
-        ("play snake --policy random --log game.json", "snake: cannot write log; workloads that can: snakes3v3"),
+        (
+            "play snake --policy random --log game.json",
+            "snake: cannot write or replay games",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):

@@ -1,74 +1,83 @@
-"""What can be asked of 3v3 Snakes, in the guide's words and ours, and what is refused."""
+"""What can be set about 3v3 Snakes, by the guide's names and ours, and what is refused."""
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
 import torch
 
 from lockstep.cli.main import main
-from lockstep.config.fields import describe_fields, settings_of
-from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.snakes3v3.build import build_learner
-from lockstep.workloads.snakes3v3.config import SnakesConfig
-from lockstep.workloads.snakes3v3.observations import SIZES, Kind
+from lockstep.workloads.snakes3v3.observations import SIZES
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES
 from lockstep.workloads.snakes3v3.rewards import REWARDS
-from lockstep.workloads.snakes3v3.workload import BASELINES, PRESETS, base, debug, fit, guide
+from lockstep.workloads.snakes3v3.settings import ObservationKind
+from lockstep.workloads.snakes3v3.workload import Snakes3v3
+
+SNAKES = Snakes3v3()
+
+
+def debug(**changes):
+    return SNAKES.preset("debug").replace(**changes)
+
+
+def guide(words):
+    """The guide's preset under a command line."""
+    return SNAKES.resolve("guide", overrides=words.split()).config
 
 
 def make(**changes):
-    config = replace(debug(), **changes)
-    return build_learner(config, World().with_lanes(config.effective_lanes, config.sync))
+    config = debug(**changes)
+    return SNAKES.build(config, World().with_lanes(config.effective_lanes, config.run.sync))
 
 
 def store(folder, **changes):
     """The weights of an untrained run, as a run keeps them."""
-    config = replace(debug(), **changes)
+    config = debug(**changes)
     weights = dict(make(**changes).model.state_dict())
     save_weights(folder, weights, config_text=to_yaml(config), workload="snakes3v3", step=1, extra={})
     return str(folder)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", SNAKES.presets)
 def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name):
-    config = PRESETS[name]()
+    config = SNAKES.preset(name)
     for size in range(1, 9):
         assert config.for_world(size) == config
-    assert from_yaml(to_yaml(config), SnakesConfig) == config
+    assert SNAKES.read_config(to_yaml(config)) == config
 
 
 def test_choices_are_those_that_the_game_has():
-    settings = settings_of(SnakesConfig)
-    assert set(settings["observation"].choices) == set(SIZES) == set(get_args(Kind))
+    settings = SNAKES.layout().schema.settings
+    assert set(settings["observation"].choices) == set(SIZES) == set(get_args(ObservationKind))
     assert set(settings["reward"].choices) == set(REWARDS)
     assert set(settings["opponent"].choices) == {*OPPONENTS, "schedule"}
-    assert set(settings["eval_opponent"].choices) == set(OPPONENTS) == set(BASELINES)
+    assert set(settings["eval_opponent"].choices) == set(OPPONENTS) == set(SNAKES.baselines)
     assert set(settings["opponent_difficulty_strategy"].choices) == set(SCHEDULES)
 
 
 def test_the_guides_command_lines_are_understood():
     full = "--max_episodes 100000 --batch_size 128 --epsilon 0.5 --opponent_difficulty_strategy curriculum"
-    config = resolve(guide(), overrides=[*full.split(), "--save_interval", "1000"]).config
-    assert (config.total_timesteps, config.checkpoint_every) == (100_000 * 200, 1000 * 200)
-    assert (config.episodes, config.batch_size) == (100_000, 128)
-    evading = "--max_episodes 100000 --enable_opponent_evasion --opponent_evasion_start_episode 40000"
-    assert resolve(guide(), overrides=evading.split()).config.enable_opponent_evasion
+    config = guide(f"{full} --save_interval 1000")
+    assert (config.algorithm.total_timesteps, config.run.checkpoint_every) == (100_000 * 200, 1000 * 200)
+    assert (config.workload.episodes(config.length), config.algorithm.batch_size) == (100_000, 128)
+    evading = guide("--max_episodes 100000 --enable_opponent_evasion --opponent_evasion_start_episode 40000")
+    assert evading.workload.enable_opponent_evasion
     every = (
         "--game_name snakes_3v3 --algo bicnet --episode_length 200 --output_activation tanh --buffer_size 50000 "
         "--tau 0.01 --gamma 0.99 --seed 1 --a_lr 0.0003 --c_lr 0.0003 --epsilon_speed 0.9995 --update_interval 1 "
         "--model_episode 0"
     )
-    assert resolve(guide(), overrides=every.split()).config.algo == "bicnet"
+    assert guide(every).algorithm.algo == "bicnet"
 
 
 def test_games_are_counted_in_steps_and_stay_so_in_a_file():
-    config = replace(debug(), max_episodes=100, save_interval=10)
-    assert (config.total_timesteps, config.checkpoint_every, config.episodes) == (4000, 400, 100)
-    assert from_yaml(to_yaml(config), SnakesConfig) == config
+    config = debug(max_episodes=100, save_interval=10)
+    assert (config.algorithm.total_timesteps, config.run.checkpoint_every) == (4000, 400)
+    assert config.workload.episodes(config.length) == 100
+    assert SNAKES.read_config(to_yaml(config)) == config
 
 
 @pytest.mark.parametrize(
@@ -86,7 +95,7 @@ def test_games_are_counted_in_steps_and_stay_so_in_a_file():
 )
 def test_what_cannot_be_is_told_in_one_line(word, message):
     with pytest.raises(UserError, match=message) as caught:
-        resolve(debug(), overrides=[word])
+        SNAKES.resolve("debug", overrides=[word])
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -116,8 +125,9 @@ def test_a_wrong_word_ends_the_command_before_anything_starts(words, message, tm
 
 
 def test_every_field_has_a_line_of_help():
-    groups = describe_fields(SnakesConfig)
-    assert [group.title.split(":")[0] for group in groups] == ["3v3 Snakes", "DDPG", "How to run"]
+    groups = SNAKES.layout().schema.described()
+    titles = [group.title.split(":")[0] for group in groups]
+    assert titles == ["The network", "3v3 Snakes", "DDPG", "How to run"]
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []
 
 
@@ -130,29 +140,29 @@ def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
     learner.step()
     old = make(seed=7)
     assert all(torch.equal(a, b) for a, b in zip(learner.model.parameters(), old.model.parameters(), strict=True))
-    past = next(learner._past.networks[0].parameters())
+    past = next(learner._problem.past.networks[0].parameters())
     assert torch.equal(past, next(old.model.actor.parameters()))
 
 
 def test_an_earlier_model_is_found_among_the_runs(tmp_path):
     (tmp_path / "mine").mkdir()
     store(tmp_path / "mine" / "final", seed=7)
-    fit(replace(debug(), load_model="mine", runs_dir=str(tmp_path)), set())
+    SNAKES.fit(debug(load_model="mine", runs_dir=str(tmp_path)), set())
 
 
 @pytest.mark.parametrize(
     ("trained", "message"),
     [
         ({"observation": "jidi26"}, "sees 26 numbers, observation rich has .*; add --observation jidi26"),
-        ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) there and \(32,\) here"),
-        ({"critic": "vectors"}, "tensor critic.0.layers.0.weight is .* there and"),
-        ({"twin_critics": False}, "tensor critic.1.layers.0.bias is nothing there"),
+        ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) in the file and \(32,\) in the network"),
+        ({"critic": "vectors"}, "tensor critic.0.layers.0.weight is .* in the file and"),
+        ({"twin_critics": False}, "tensor critic.1.layers.0.bias is missing in the file"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, trained, message):
     path = store(tmp_path / "old", **trained)
     with pytest.raises(UserError, match=message):
-        fit(replace(debug(), load_model=path), set())
+        SNAKES.fit(debug(load_model=path), set())
     monkeypatch.chdir(tmp_path)
     assert main(["train", "snakes3v3", "--preset", "debug", "--load-model", path]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -161,7 +171,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_starts(tmp_path, m
 
 def test_a_model_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such run"):
-        fit(replace(debug(), load_model=str(tmp_path / "nothing")), set())
+        SNAKES.fit(debug(load_model=str(tmp_path / "nothing")), set())
 
 
 @pytest.mark.parametrize("critic", ["actions", "vectors"])
@@ -186,6 +196,6 @@ def test_each_snakes_pay_and_the_total_are_reported_at_the_end_of_games():
 
 
 def test_base_plays_against_the_strongest_and_its_past():
-    config = base()
-    assert (config.opponent, config.eval_opponent) == ("greedy", "greedy")
-    assert config.self_play > 0
+    settings = SNAKES.preset("base").workload
+    assert (settings.opponent, settings.eval_opponent) == ("greedy", "greedy")
+    assert settings.self_play > 0

@@ -24,12 +24,12 @@ from lockstep.workloads.trading.actions import (
     STRANGLE,
 )
 from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.paths import Paths
 from lockstep.workloads.trading.positions import Positions
 
 CPU = torch.device("cpu")
-PLAIN = MarketConfig(market="brownian", interest=0.0, skew=0.0, half_spread=0.0, spread_slope=0.0, commission=0.0)
+PLAIN = MarketSettings(market="brownian", interest=0.0, skew=0.0, half_spread=0.0, spread_slope=0.0, commission=0.0)
 
 
 def number(value):
@@ -109,7 +109,7 @@ def test_a_position_expires_at_the_first_close_after_its_last_day():
 
 def test_holding_changes_nothing_and_every_action_but_two_opens_a_position():
     for action in range(len(ACTIONS)):
-        desk = Desk(MarketConfig())
+        desk = Desk(MarketSettings())
         opened = desk.order(action)
         assert (opened > 0) == (action not in (HOLD, CLOSE_ALL))
         assert (desk.cash == 100_000) == (action in (HOLD, CLOSE_ALL))
@@ -117,7 +117,7 @@ def test_holding_changes_nothing_and_every_action_but_two_opens_a_position():
 
 def test_spread_and_commission_are_paid_both_ways():
     """6 calls at 2.8587: 2 % of 1715.2 and 6 x 0.65 when bought, the same when sold at an unmoved price."""
-    config = MarketConfig(market="brownian", interest=0.0, skew=0.0)
+    config = MarketSettings(market="brownian", interest=0.0, skew=0.0)
     desk = Desk(config)
     assert desk.order(BUY_CALL) == 6
     cost = 0.02 * 6 * 285.87 + 6 * 0.65
@@ -131,7 +131,7 @@ def test_spread_and_commission_are_paid_both_ways():
 
 
 def test_no_more_positions_than_allowed():
-    desk = Desk(MarketConfig(max_positions=2))
+    desk = Desk(MarketSettings(max_positions=2))
     assert [desk.order(STRADDLE) > 0 for _ in range(3)] == [True, True, False]
     desk.wait(0.0, 100.0)
     desk.order(CLOSE_ALL)
@@ -141,7 +141,7 @@ def test_no_more_positions_than_allowed():
 def test_a_position_is_at_least_one_contract_and_never_more_than_the_cash_allows():
     """A call on 1000 dollars costs 2858.7: more than position_size of 2000, but there is money for one."""
     assert Desk(PLAIN, spot=1000.0).order(BUY_CALL) == 1
-    poor = Desk(MarketConfig(initial_capital=1000.0, position_size=1.0), spot=1000.0)
+    poor = Desk(MarketSettings(initial_capital=1000.0, position_size=1.0), spot=1000.0)
     assert poor.order(BUY_CALL) == 0
     assert poor.cash == 1000.0
 
@@ -169,7 +169,7 @@ def test_a_condor_ties_up_the_most_it_can_lose():
 
 
 def test_tied_up_cash_buys_nothing():
-    config = MarketConfig(position_size=1.0, market="brownian")
+    config = MarketSettings(position_size=1.0, market="brownian")
     desk = Desk(config)
     assert desk.order(SELL_PUT) > 0
     desk.wait(0.0, 100.0)
@@ -182,7 +182,7 @@ def test_tied_up_cash_buys_nothing():
 
 
 def test_a_margin_call_closes_everything():
-    config = MarketConfig(position_size=1.0, market="brownian")
+    config = MarketSettings(position_size=1.0, market="brownian")
     desk = Desk(config)
     sold = desk.order(SELL_CALL)
     desk.wait(1.0, 100.0)
@@ -207,7 +207,7 @@ def test_greeks_of_a_straddle_are_those_of_its_legs():
 
 
 def test_pricing_only_the_legs_there_are_gives_the_same():
-    config = MarketConfig(market="regime", position_size=0.1)
+    config = MarketSettings(market="regime", position_size=0.1)
     term = Paths(config).term(torch.tensor([True, True, False]))
     some, all_ = (Positions(config, 3, CPU, term, sparse=sparse) for sparse in (True, False))
     account, chain = Account(config, 3, CPU, term), Chain(config, 3, CPU, term)
@@ -342,7 +342,7 @@ class PlainBooks:
 )
 def test_the_books_balance_to_a_cent_over_random_actions(seed, expiry, size, places):
     """Cash and value equal books kept in plain Python, and value moves by marked moves and costs alone."""
-    config = MarketConfig(expiry_days=expiry, position_size=size, max_positions=places, market="stochastic")
+    config = MarketSettings(expiry_days=expiry, position_size=size, max_positions=places, market="stochastic")
     dice, count = random.Random(seed), 4
     account, chain = Account(config, count, CPU), Chain(config, count, CPU)
     account.restart(torch.ones(count, dtype=torch.bool))

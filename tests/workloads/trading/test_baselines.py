@@ -14,14 +14,14 @@ from lockstep.workloads.trading.baselines import (
     follow,
 )
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 CPU = torch.device("cpu")
 PAID = ("random", "momentum", "oracle")
 
 
 def env(count=3, **settings):
-    made = TradingEnv(MarketConfig(**settings), torch.arange(count), 5, CPU)
+    made = TradingEnv(MarketSettings(**settings), torch.arange(count), 5, CPU)
     made.reset()
     return made
 
@@ -76,14 +76,14 @@ def test_values_that_overlap_make_an_interval_no_narrower():
 
 def test_knowing_the_regime_pays_and_trading_without_knowing_costs():
     """On 600 accounts for 80 days: the oracle, above momentum, above holding, above random; without overlap."""
-    config = MarketConfig(episode_length=80)
+    config = MarketSettings(episode_length=80)
     earned = {name: profits(evaluate_baseline(name, config, World(), 600, seed=1)) for name in PAID}
     assert earned["oracle"] > earned["momentum"] > Interval(0.0, 0.0, 0.0) > earned["random"]
     assert earned["momentum"].mean < 0.75 * earned["oracle"].mean
 
 
 def test_buy_and_hold_earns_what_the_underlying_does():
-    config = MarketConfig(episode_length=30)
+    config = MarketSettings(episode_length=30)
     held, watched = (evaluate_baseline(name, config, World(), 20, seed=2) for name in ("buy_and_hold", "hold"))
     growth = watched.extra["trading_underlying"]
     assert held.extra["trading_profit"] == pytest.approx([100_000 * one for one in growth])
@@ -91,7 +91,7 @@ def test_buy_and_hold_earns_what_the_underlying_does():
 
 
 def test_all_trade_the_same_episodes():
-    config = MarketConfig(market="brownian", episode_length=5)
+    config = MarketSettings(market="brownian", episode_length=5)
     results = {name: evaluate_baseline(name, config, World(), 2, seed=0) for name in TRADERS}
     assert len({tuple(result.extra["trading_underlying"]) for result in results.values()}) == 1
     assert profits(results["hold"]) == profits(results["oracle"]) == Interval(0.0, 0.0, 0.0)

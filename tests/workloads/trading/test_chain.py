@@ -5,7 +5,7 @@ import torch
 
 from lockstep.workloads.trading.actions import LEGS, MONEYNESS, Book
 from lockstep.workloads.trading.chain import COLUMNS, ROWS, Chain, half_spread
-from lockstep.workloads.trading.market_config import EXPIRIES, MarketConfig
+from lockstep.workloads.trading.market_settings import EXPIRIES, MarketSettings
 from lockstep.workloads.trading.pricing import black_scholes
 
 CPU = torch.device("cpu")
@@ -16,7 +16,7 @@ NAMES = [*PRICES, *GREEKS, "is_call", "days_to_expiry", "mid"]
 
 
 def quoted(volatility=0.3, **settings):
-    chain = Chain(MarketConfig(market="stochastic", **settings), 1, CPU)
+    chain = Chain(MarketSettings(market="stochastic", **settings), 1, CPU)
     chain.quote(torch.tensor([volatility], dtype=F64))
     return chain
 
@@ -34,7 +34,7 @@ def test_half_spreads_are_two_percent_at_the_money_and_grow_away_from_it():
     spread = quoted().spread
     assert float(spread[2]) == 0.02 and float(spread[0]) == pytest.approx(0.0211111)
     assert torch.equal(spread[:5], spread[5:])
-    assert float(half_spread(MarketConfig(), torch.tensor(1.5))) == pytest.approx(0.025)
+    assert float(half_spread(MarketSettings(), torch.tensor(1.5))) == pytest.approx(0.025)
 
 
 def test_rows_show_four_contracts_of_each_expiry():
@@ -61,7 +61,7 @@ def test_the_last_price_is_that_of_the_morning():
 
 
 def test_a_constant_volatility_is_quoted_once_for_all():
-    config = MarketConfig(market="brownian", volatility=0.3)
+    config = MarketSettings(market="brownian", volatility=0.3)
     constant = Chain(config, 3, CPU, constant=True)
     each = Chain(config, 3, CPU)
     each.quote(torch.full((3,), 0.3, dtype=F64))

@@ -13,8 +13,9 @@ from lockstep.errors import UserError
 from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, load_history
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.observation import SIZES, parts, split
+from lockstep.workloads.trading.problem import accounts_with_history
 from lockstep.workloads.trading.statement import INFO
 
 CPU = torch.device("cpu")
@@ -22,7 +23,7 @@ SHARED = Path(__file__).parents[4] / "shared" / "data" / "market"
 
 
 def made(count=6, seed=4, history=None, first=0, **settings):
-    config = MarketConfig(**({"data": "given"} if history else {}), **settings)
+    config = MarketSettings(**({"data": "given"} if history else {}), **settings)
     return TradingEnv(config, torch.arange(first, first + count), seed, CPU, history=history)
 
 
@@ -171,7 +172,7 @@ class Watch(TorchDispatchMode):
 def test_a_dense_step_never_waits_stays_in_its_tensors_and_equals_a_sparse_one(real, monkeypatch):
     # Counters are only looked at on the host: on a GPU that would be a wait.
     monkeypatch.setattr(random, "_refuse_large", lambda counter: None)
-    config = MarketConfig(episode_length=25, data="given" if real else "")
+    config = MarketSettings(episode_length=25, data="given" if real else "")
     given = history() if real else None
     some, all_ = (TradingEnv(config, torch.arange(6), 4, CPU, history=given, sparse=sparse) for sparse in (True, False))
     assert torch.equal(some.reset(), all_.reset())
@@ -223,7 +224,7 @@ def observations(env, steps):
 
 
 def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
-    config = MarketConfig(episode_length=40)
+    config = MarketSettings(episode_length=40)
     env = TradingEnv(config, torch.arange(400), 3, torch.device("cpu"), staggered=True)
     seen = split(env.reset(), 0)["portfolio_state"][:, 4]
     ages = env.account.steps.clone()
@@ -239,7 +240,7 @@ def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
 
 
 def test_the_first_episodes_are_judged_by_the_days_that_were_traded():
-    env = TradingEnv(MarketConfig(episode_length=40), torch.arange(60), 3, torch.device("cpu"), staggered=True)
+    env = TradingEnv(MarketSettings(episode_length=40), torch.arange(60), 3, torch.device("cpu"), staggered=True)
     env.reset()
     days = 40 - env.account.steps
     prices, told = [env.market.spot.clone()], torch.zeros(60)
@@ -316,7 +317,7 @@ def test_real_days_are_traded_in_their_order():
 
 
 def test_validation_starts_where_training_ends():
-    config = MarketConfig(data="given", episode_length=30)
+    config = MarketSettings(data="given", episode_length=30)
     env = TradingEnv(config, torch.arange(40), 0, CPU, history=history(), split="validation")
     env.reset()
     assert (env.market.row % 200 >= 160).all() and (env.market.row % 200 < 170).all()
@@ -332,11 +333,16 @@ def test_options_lose_a_weekend_of_days():
 
 def test_chosen_lanes_trade_real_days_and_the_others_simulated_ones():
     """16 accounts in 8 lanes: lanes 1 and 6 are the accounts 2, 3, 12 and 13."""
-    config = MarketConfig(data="given", historical_lanes="1,6", lanes=8, episode_length=20)
-    object.__setattr__(config, "lane_units", lambda: 16)
-    whole = TradingEnv(config, torch.arange(16), 0, CPU, history=history())
+    config = MarketSettings(data="given", episode_length=20)
+    lanes = [lane in (1, 6) for lane in range(8)]
+
+    def accounts(index):
+        historical = accounts_with_history(lanes, 16, index)
+        return TradingEnv(config, index, 0, CPU, history=history(), historical=historical)
+
+    whole = accounts(torch.arange(16))
     assert whole.market.historical.nonzero().squeeze(1).tolist() == [2, 3, 12, 13]
-    part = TradingEnv(config, torch.arange(10, 16), 0, CPU, history=history())
+    part = accounts(torch.arange(10, 16))
     torch.testing.assert_close(whole.reset()[10:], part.reset())
     for one, two in zip(run(whole, 45), run(part, 45, first=10), strict=True):
         torch.testing.assert_close(one.observation[10:], two.observation, atol=1e-5, rtol=0)
@@ -348,7 +354,7 @@ def test_chosen_lanes_trade_real_days_and_the_others_simulated_ones():
 
 def test_historical_accounts_without_data_are_refused():
     with pytest.raises(UserError, match="--data"):
-        TradingEnv(MarketConfig(), torch.arange(2), 0, CPU, historical=True)
+        TradingEnv(MarketSettings(), torch.arange(2), 0, CPU, historical=True)
 
 
 def test_parts_follow_each_other():
@@ -383,7 +389,7 @@ def test_shaping_terms_are_added_to_the_change_of_value():
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared market data is not here")
 def test_real_bars_can_be_traded():
-    config = MarketConfig(data=str(SHARED / "us_index_daily.csv.gz"), start_date="2012-01-03")
+    config = MarketSettings(data=str(SHARED / "us_index_daily.csv.gz"), start_date="2012-01-03")
     env = TradingEnv(config, torch.arange(32), 0, CPU, history=load_history(config))
     assert torch.isfinite(env.reset()).all() and env.symbols == ("IXIC", "SPX")
     for step in run(env, 30):

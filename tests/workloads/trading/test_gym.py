@@ -8,6 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
+import lockstep.gym  # noqa: F401 - registers the environments
 from lockstep.errors import UserError
 from lockstep.workloads.trading.gym import ENV_ID, TradingGymEnv, TradingGymVectorEnv
 

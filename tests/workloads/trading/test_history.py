@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.errors import UserError
 from lockstep.workloads.trading.history import WARM_UP, load_history
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 HEADER = "date,symbol,open,high,low,close,volume"
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "market"
@@ -36,13 +36,13 @@ def write(path, lines, header=HEADER):
 
 def refusal(data, **settings):
     with pytest.raises(UserError) as refused:
-        load_history(MarketConfig(data=data, **settings))
+        load_history(MarketSettings(data=data, **settings))
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def test_bars_are_read_as_they_stand(tmp_path):
-    history = load_history(MarketConfig(data=write(tmp_path / "bars.csv", rows(symbols=("QQQ", "SPY")))))
+    history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(symbols=("QQQ", "SPY")))))
     assert history.symbols == ("QQQ", "SPY")
     assert history.bars.shape == (240, 5)
     assert history.bars[121].tolist() == [100.0, 103.0, 99.0, 101.0, 1001.0]
@@ -53,7 +53,7 @@ def test_bars_are_read_as_they_stand(tmp_path):
 def test_columns_may_stand_in_any_order_among_others(tmp_path):
     lines = [",".join([line.split(",")[i] for i in (6, 1, 0, 5, 4, 3, 2)]) + ",x" for line in rows()]
     path = write(tmp_path / "bars.csv", lines, "Volume,Symbol,Date,Close,Low,High,Open,Note")
-    assert load_history(MarketConfig(data=path)).bars[1].tolist() == [100.0, 103.0, 99.0, 101.0, 1001.0]
+    assert load_history(MarketSettings(data=path)).bars[1].tolist() == [100.0, 103.0, 99.0, 101.0, 1001.0]
 
 
 def test_gzip_and_parquet_hold_the_same(tmp_path):
@@ -65,15 +65,15 @@ def test_gzip_and_parquet_hold_the_same(tmp_path):
     table = pandas.read_csv(plain)
     table.to_parquet(tmp_path / "text.parquet")
     table.assign(date=pandas.to_datetime(table.date)).to_parquet(tmp_path / "times.parquet")
-    wanted = load_history(MarketConfig(data=plain))
+    wanted = load_history(MarketSettings(data=plain))
     for name in ("bars.csv.gz", "text.parquet", "times.parquet"):
-        found = load_history(MarketConfig(data=str(tmp_path / name)))
+        found = load_history(MarketSettings(data=str(tmp_path / name)))
         assert np.array_equal(found.bars, wanted.bars) and np.array_equal(found.day, wanted.day), name
 
 
 def test_symbols_and_dates_choose(tmp_path):
     path = write(tmp_path / "bars.csv", rows(200, symbols=("AAA", "BBB", "CCC")))
-    history = load_history(MarketConfig(data=path, symbols="CCC AAA", start_date="2015-02-02", end_date="2015-09-01"))
+    history = load_history(MarketSettings(data=path, symbols="CCC AAA", start_date="2015-02-02", end_date="2015-09-01"))
     assert history.symbols == ("CCC", "AAA")
     days = [date.fromordinal(int(day)) for day in history.day]
     assert min(days) == date(2015, 2, 2) and max(days) == date(2015, 9, 1)
@@ -81,7 +81,7 @@ def test_symbols_and_dates_choose(tmp_path):
 
 def test_training_ends_before_validation_starts(tmp_path):
     """200 days, the last 20 % are 40: days 160 to 199; an episode of 30 steps starts from 60 to 129, or 160 to 169."""
-    history = load_history(MarketConfig(data=write(tmp_path / "bars.csv", rows(200))))
+    history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(200))))
     assert date.fromordinal(history.validation_day) == weekday(160)
     starts, length = history.starts("train", 30)
     assert (starts[0], starts[-1], length) == (WARM_UP, 129, 30)
@@ -90,7 +90,7 @@ def test_training_ends_before_validation_starts(tmp_path):
 
 
 def test_an_episode_is_as_short_as_the_days_there_are(tmp_path):
-    history = load_history(MarketConfig(data=write(tmp_path / "bars.csv", rows(200))))
+    history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(200))))
     starts, length = history.starts("validation", 250)
     assert (starts.tolist(), length) == ([160], 39)
 
@@ -100,7 +100,7 @@ def test_the_index_gives_the_volatility_and_never_less_than_the_symbol_moves(tmp
     quiet = [bar(n, "CALM", 100.0) for n in range(120)]
     wild = [bar(n, "WILD", 100.0 * 1.03 ** (n % 2)) for n in range(120)]
     index = [bar(n, "VIX", 20.0) for n in range(120)]
-    history = load_history(MarketConfig(data=write(tmp_path / "bars.csv", quiet + wild + index)))
+    history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", quiet + wild + index)))
     assert history.symbols == ("CALM", "WILD")
     assert history.volatility[119] == pytest.approx(0.20)
     assert history.volatility[239] == pytest.approx(np.log(1.03) * np.sqrt(252), rel=1e-6)
@@ -109,8 +109,8 @@ def test_the_index_gives_the_volatility_and_never_less_than_the_symbol_moves(tmp
 def test_the_volatility_of_a_day_does_not_know_the_days_after(tmp_path):
     lines = rows(150, symbols=("SPY", "VIX"))
     changed = lines[:200] + [bar(n, s, 500.0 + n) for n in range(100, 150) for s in ("SPY", "VIX")]
-    one = load_history(MarketConfig(data=write(tmp_path / "a.csv", lines)))
-    two = load_history(MarketConfig(data=write(tmp_path / "b.csv", changed)))
+    one = load_history(MarketSettings(data=write(tmp_path / "a.csv", lines)))
+    two = load_history(MarketSettings(data=write(tmp_path / "b.csv", changed)))
     assert np.array_equal(one.volatility[:100], two.volatility[:100])
     assert not np.array_equal(one.volatility[100:], two.volatility[100:])
 
@@ -185,7 +185,7 @@ def test_ranges_without_days_are_refused(tmp_path):
 
 
 def test_too_few_days_for_validation_are_refused(tmp_path):
-    history = load_history(MarketConfig(data=write(tmp_path / "bars.csv", rows(90))))
+    history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(90))))
     with pytest.raises(UserError, match="no symbol has 20 days to trade for validation"):
         history.starts("validation", 30)
 
@@ -227,7 +227,7 @@ def test_a_line_of_100_megabytes_is_refused_at_once(tmp_path):
 def test_a_byte_order_mark_does_no_harm(tmp_path):
     path = tmp_path / "bars.csv"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([HEADER, *rows()]).encode())
-    assert load_history(MarketConfig(data=str(path))).bars.shape == (120, 5)
+    assert load_history(MarketSettings(data=str(path))).bars.shape == (120, 5)
 
 
 def test_files_that_are_not_there_or_no_parquet_are_refused(tmp_path):
@@ -246,6 +246,6 @@ def test_a_symbol_belongs_in_one_file(tmp_path):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared market data is not here")
 def test_real_bars_are_read_with_the_volatility_index():
     files = ",".join(str(SHARED / name) for name in ("us_stocks_daily.csv.gz", "us_index_daily.csv.gz"))
-    history = load_history(MarketConfig(data=files, symbols="SPX MSFT", start_date="2013-02-08"))
+    history = load_history(MarketSettings(data=files, symbols="SPX MSFT", start_date="2013-02-08"))
     assert history.symbols == ("SPX", "MSFT") and history.bars.shape[0] == 1002 + 1006
     assert history.volatility.min() > 0.1 and history.volatility.max() < 0.8

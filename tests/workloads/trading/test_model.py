@@ -10,19 +10,32 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lockstep.compute import random
 from lockstep.distributed.replicas import FlatGradient, _local_gradient
 from lockstep.distributed.world import World
+from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.workloads.trading import model
-from lockstep.workloads.trading.build import build_learner
-from lockstep.workloads.trading.config import TradingConfig
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.workload import debug
+from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.settings import CLSTMSettings, LSTMSettings
+from lockstep.workloads.trading.workload import Trading
 
 CPU = torch.device("cpu")
 
 
-def make(**changes):
-    config = TradingConfig(hidden_size=16, attention_window=4, **changes)
-    network = model.network(config, observation_size=6, action_count=3)
+LSTM = LSTMSettings(hidden_size=16)
+TWO = LSTMSettings(hidden_size=16, lstms="two")
+CLSTM = CLSTMSettings(hidden_size=16, attention_window=4)
+PREDICTING = replace(CLSTM, aux_coef=1.0)
+
+
+def built(settings, observations=430, actions=11, seed=42):
+    problem = EnvProblem(
+        name="numbers", observation_shape=(observations,), actions=Discrete(actions), make_env=lambda index, seed: None
+    )
+    return settings.build(problem, Trading().config(seed=seed))
+
+
+def make(settings):
+    network = built(settings, observations=6, actions=3)
     generator = torch.Generator().manual_seed(0)
     for parameter in network.parameters():
         # Larger weights than the initial ones, so that every path matters.
@@ -30,9 +43,9 @@ def make(**changes):
     return network
 
 
-@pytest.mark.parametrize("changes", [{}, {"lstms": "two"}, {"network": "clstm"}, {"network": "clstm", "aux_coef": 1.0}])
-def test_acting_step_by_step_is_the_sequence(changes):
-    network = make(**changes)
+@pytest.mark.parametrize("settings", [LSTM, TWO, CLSTM, PREDICTING])
+def test_acting_step_by_step_is_the_sequence(settings):
+    network = make(settings)
     generator = torch.Generator().manual_seed(1)
     observation = torch.randn(12, 3, 6, generator=generator)
     keep = torch.ones(12, 3)
@@ -55,7 +68,7 @@ def test_acting_step_by_step_is_the_sequence(changes):
 
 
 def test_attention_makes_a_difference_and_ends_with_its_window():
-    network = make(network="clstm")
+    network = make(CLSTM)
     memory = network.first_memory(1, CPU)
     changed = list(memory)
     changed[0], changed[3] = torch.full((1,), 3.0), torch.ones_like(memory[3])
@@ -66,12 +79,12 @@ def test_attention_makes_a_difference_and_ends_with_its_window():
 
 
 def test_the_guides_network_has_about_its_number_of_weights():
-    network = model.network(TradingConfig(network="clstm"), 430, 11)
+    network = built(CLSTMSettings())
     assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(2.9e6, rel=0.05)
 
 
 def test_networks_start_alike_from_a_seed():
-    one, two, other = (model.network(replace(debug(), seed=seed), 430, 11) for seed in (1, 1, 2))
+    one, two, other = (built(LSTMSettings(hidden_size=32), seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.lstm.recurrent, two.lstm.recurrent)
     assert not torch.equal(one.lstm.recurrent, other.lstm.recurrent)
     # The policy begins almost uniform, the LSTM remembering.
@@ -79,12 +92,12 @@ def test_networks_start_alike_from_a_seed():
     assert one.lstm.inputs.bias.view(4, -1)[:, 0].tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
-def test_what_is_foretold_is_read_from_the_next_observation():
-    env = TradingEnv(replace(debug(), episode_length=20), torch.arange(3), 5, CPU)
+def test_what_is_to_be_predicted_is_read_from_the_next_observation():
+    env = TradingEnv(MarketSettings(episode_length=20), torch.arange(3), 5, CPU)
     env.reset()
     before = env.market.spot.clone()
     observation = env.step(torch.zeros(3, dtype=torch.int64)).observation
-    price, spread, volume = model.foretold(observation).unbind(-1)
+    price, spread, volume = model.forecast_target(observation).unbind(-1)
     bars = env.market.bars
     torch.testing.assert_close(price, 100 * (env.market.spot / before).log().float(), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(spread, 100 * (bars[:, 1, -1] / bars[:, 2, -1]).log(), rtol=1e-3, atol=1e-3)
@@ -104,15 +117,18 @@ class Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("changes", [{"lstms": "two", "aux_coef": 1.0}, {"network": "clstm"}])
-def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_place(changes, monkeypatch):
+@pytest.mark.parametrize(
+    ("network", "changes"),
+    [("lstm", {"lstms": "two", "aux_coef": 1.0}), ("clstm", {"attention_window": 4}), ("mlp", {})],
+)
+def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_place(network, changes, monkeypatch):
     # Counters are only looked at on the host: on a GPU that would be a wait.
     monkeypatch.setattr(random, "_refuse_large", lambda counter: None)
-    config = replace(debug(), attention_window=4, **changes)
-    learner = build_learner(config, World().with_lanes(8, "fast"))
+    config = Trading().preset("debug", network=network).replace(**changes)
+    learner = Trading().build(config, World().with_lanes(8, "fast"))
     learner.step()
     (collector,) = learner._collectors
-    collector.env = TradingEnv(config, torch.arange(16), 5, CPU, sparse=False)
+    collector.env = TradingEnv(config.workload, torch.arange(16), 5, CPU, sparse=False)
     collector._observation.copy_(collector.env.reset())
     places = [part.data_ptr() for part in collector._policy.memory]
     loss, flat = learner._replica._module, FlatGradient(list(learner.model.parameters()))

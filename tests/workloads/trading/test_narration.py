@@ -1,6 +1,5 @@
 """A run's lines in the guide's words, from log points written by hand."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,9 +7,9 @@ import torch
 
 from lockstep.reporting.display import Narrated
 from lockstep.workloads.trading.narration import Narrator, narrator
-from lockstep.workloads.trading.workload import debug
+from lockstep.workloads.trading.workload import Trading
 
-CONFIG = replace(debug(), episode_length=20, total_timesteps=20_000)
+CONFIG = Trading().preset("debug").replace(episode_length=20, total_timesteps=20_000)
 
 
 def log_point(episodes=1, reward=45.23, profit=234.56, closed=20.0, won=13.0, still_open=3.0, steps=234.0, **more):
@@ -60,7 +59,7 @@ def test_every_tenth_line_is_followed_by_averages_over_the_last_hundred_episodes
 def test_updates_and_evaluations_have_their_own_lines():
     tell = Narrator(CONFIG, 1, False)
     losses = {"train/policy_loss": -0.01234, "train/value_loss": 0.56789}
-    assert tell(3 * CONFIG.rollout_size, losses) == ["Update 3 - Critic Loss: 0.5679, Actor Loss: -0.0123"]
+    assert tell(3 * CONFIG.algorithm.rollout_size, losses) == ["Update 3 - Critic Loss: 0.5679, Actor Loss: -0.0123"]
     first, worse = ({"eval/return_mean": r, "eval/trading_profit_mean": 1e4 * r} for r in (0.5, 0.25))
     assert tell(0, first) == ["Evaluation - Reward: 0.50, Return: $5,000.00 (the best so far)"]
     assert tell(0, worse) == ["Evaluation - Reward: 0.25, Return: $2,500.00 (best so far: 0.50)"]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.paths import Dice, Paths
 from lockstep.workloads.trading.pricing import black_scholes
 
@@ -62,7 +62,7 @@ def test_the_numbers_are_independent_standard_normals_and_uniforms():
 
 @pytest.mark.parametrize("kind", ["brownian", "jumps"])
 def test_volatility_and_growth_are_those_of_the_configuration(kind):
-    returns, _, _ = simulate(MarketConfig(market=kind, drift=0.5))
+    returns, _, _ = simulate(MarketSettings(market=kind, drift=0.5))
     assert float(returns.std()) == pytest.approx(DAILY, rel=0.02)
     growth = returns.sum(0).exp().mean().log()
     assert float(growth) == pytest.approx(0.5 * 120 / 365, abs=0.015)
@@ -70,7 +70,7 @@ def test_volatility_and_growth_are_those_of_the_configuration(kind):
 
 def test_jumps_have_fat_tails_and_brownian_motion_has_not():
     def kurtosis(kind):
-        returns, _, _ = simulate(MarketConfig(market=kind), accounts=500)
+        returns, _, _ = simulate(MarketSettings(market=kind), accounts=500)
         z = (returns - returns.mean()) / returns.std()
         return float(z.pow(4).mean())
 
@@ -79,7 +79,7 @@ def test_jumps_have_fat_tails_and_brownian_motion_has_not():
 
 
 def test_stochastic_volatility_returns_to_its_mean_and_rises_when_prices_fall():
-    returns, _, volatilities = simulate(MarketConfig(market="stochastic"), accounts=1000)
+    returns, _, volatilities = simulate(MarketSettings(market="stochastic"), accounts=1000)
     logs = volatilities.log()
     assert float(logs[100:].mean()) == pytest.approx(math.log(0.25), abs=0.03)
     assert float(logs[100:].std()) == pytest.approx(0.08 / math.sqrt(1 - 0.95**2), rel=0.05)
@@ -88,7 +88,7 @@ def test_stochastic_volatility_returns_to_its_mean_and_rises_when_prices_fall():
 
 
 def test_regimes_drift_as_told_last_as_told_and_cannot_be_seen_in_one_bar():
-    config = MarketConfig(regime_length=40.0)
+    config = MarketSettings(regime_length=40.0)
     returns, regimes, _ = simulate(config)
     rising = regimes > 0
     assert 0.45 < float(rising.double().mean()) < 0.55
@@ -104,7 +104,7 @@ def test_options_are_fair_to_whoever_does_not_know_the_regime():
 
     To 4 %, less than bid to ask: two directions are not quite a normal distribution.
     """
-    config = MarketConfig(interest=0.0, drift=0.0)
+    config = MarketSettings(interest=0.0, drift=0.0)
     returns, _, _ = simulate(config, accounts=40_000, days=30)
     end = 100 * returns.sum(0).exp()
     paths = Paths(config)
@@ -118,7 +118,7 @@ def test_options_are_fair_to_whoever_does_not_know_the_regime():
 
 
 def test_quotes_of_other_markets_do_not_depend_on_the_days():
-    assert Paths(MarketConfig(market="brownian")).term(torch.ones(1, dtype=torch.bool)) is None
-    term = Paths(MarketConfig()).term(torch.tensor([True, False]))
+    assert Paths(MarketSettings(market="brownian")).term(torch.ones(1, dtype=torch.bool)) is None
+    term = Paths(MarketSettings()).term(torch.tensor([True, False]))
     quoted = term.quoted(torch.full((2, 1), 0.25, dtype=torch.float64), torch.tensor([[30.0], [30.0]]))
     assert float(quoted[1]) == 0.25 and float(quoted[0]) > 0.35

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from lockstep.errors import UserError
 from lockstep.workloads.trading import peers
-from lockstep.workloads.trading.workload import debug
+from lockstep.workloads.trading.workload import Trading
 
 
 def test_recurrent_ppo_trades_the_same_market_with_the_same_sizes():
     pytest.importorskip("sb3_contrib")
-    config = debug()
+    config = Trading().preset("debug")
     learner = peers.sb3_learner(config, "cpu")
     assert (learner.n_envs, learner.n_steps, learner.batch_size, learner.n_epochs) == (16, 8, 64, 2)
     assert learner.policy.lstm_actor.input_size == 430 and learner.policy.lstm_actor.hidden_size == 32
@@ -19,3 +20,9 @@ def test_recurrent_ppo_trades_the_same_market_with_the_same_sizes():
     assert learner.num_timesteps == 4 * 128
     assert not torch.equal(before, learner.policy.action_net.weight)
     assert len(learner.ep_info_buffer or []) == 0
+
+
+def test_a_network_without_memory_has_no_peer():
+    pytest.importorskip("sb3_contrib")
+    with pytest.raises(UserError, match="network mlp has none; use --network lstm"):
+        peers.train_with_sb3(Trading().preset("debug", network="mlp"), 1, "cpu")

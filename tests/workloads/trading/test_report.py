@@ -10,13 +10,12 @@ from PIL import Image
 
 from lockstep.distributed.world import World
 from lockstep.workloads.trading.baselines import Interval
-from lockstep.workloads.trading.build import build_learner
 from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, TRAINED, Report, Row, Section, Span
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.report import curves, report
-from lockstep.workloads.trading.workload import debug
+from lockstep.workloads.trading.workload import Trading
 
-CONFIG = replace(debug(), episode_length=20)
+CONFIG = Trading().preset("debug").replace(episode_length=20)
 
 
 def row(mean, half):
@@ -60,7 +59,7 @@ def test_a_curve_starts_with_the_capital_and_stays_where_it_ended():
 @pytest.fixture(scope="module")
 def found():
     world = World().with_lanes(8, "fast")
-    return report(CONFIG, build_learner(CONFIG, world), world, episodes=6, seed=5)
+    return report(CONFIG, Trading().build(CONFIG, world), world, episodes=6, seed=5)
 
 
 def test_everybody_trades_the_same_episodes(found):
@@ -120,9 +119,9 @@ def bars(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def historical(bars):
-    config = replace(CONFIG, data=bars)
+    config = CONFIG.replace(data=bars)
     world = World().with_lanes(8, "fast")
-    return report(config, build_learner(config, world), world, episodes=12, seed=5)
+    return report(config, Trading().build(config, world), world, episodes=12, seed=5)
 
 
 def test_unseen_days_come_last_and_after_all_that_was_trained_on(historical):
@@ -147,16 +146,22 @@ def test_buy_and_hold_at_equal_risk_has_the_policys_volatility(historical):
 
 
 def test_memory_cleared_is_another_policy():
-    learner = build_learner(CONFIG, World().with_lanes(8, "fast"))
+    learner = Trading().build(CONFIG, World().with_lanes(8, "fast"))
     for parameter in learner.model.parameters():
         parameter.data.mul_(3.0)
-    env = TradingEnv(CONFIG, torch.arange(64), 5, torch.device("cpu"))
+    env = TradingEnv(CONFIG.workload, torch.arange(64), 5, torch.device("cpu"))
     remembering, forgetful = learner.policy(), learner.policy(remembers=False)
     observation = env.reset()
     with torch.no_grad():
         assert torch.equal(remembering(observation, env), forgetful(observation, env))
         observation = env.step(torch.arange(64) % 11).observation
         assert not torch.equal(remembering(observation, env), forgetful(observation, env))
+
+
+def test_a_network_without_memory_has_no_memory_to_clear():
+    world, config = World().with_lanes(8, "fast"), Trading().preset("debug", network="mlp")
+    (section,) = report(config, Trading().build(config, world), world, episodes=2, seed=5).sections.values()
+    assert TRAINED in section.rows and FORGETFUL not in section.rows
 
 
 def test_a_report_tells_all_its_sections():

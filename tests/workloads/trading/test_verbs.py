@@ -1,7 +1,6 @@
 """A stored trading policy: evaluated with its report, played as a blotter, and used from Python with its memory."""
 
 import json
-from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -14,10 +13,9 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.trading.build import build_learner
-from lockstep.workloads.trading.workload import debug
+from lockstep.workloads.trading.workload import Trading
 
-CONFIG = replace(debug(), episode_length=20, hidden_size=8, device="cpu")
+CONFIG = Trading().preset("debug").replace(episode_length=20, hidden_size=8, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def run(tmp_path_factory):
     directory.prepare()
     text = to_yaml(CONFIG)
     directory.write_config(text, "trading")
-    model = build_learner(CONFIG, World().with_lanes(8, "fast")).model
+    model = Trading().build(CONFIG, World().with_lanes(8, "fast")).model
     with torch.no_grad():
         model.actor[-1].weight *= 300.0
     weights = dict(model.state_dict())
@@ -38,7 +36,7 @@ def run(tmp_path_factory):
 def test_an_evaluation_brings_its_comparison(run, capsys):
     assert main(["eval", str(run), "--episodes", "2", "--device", "cpu"]) == 0
     told = capsys.readouterr().out
-    assert "memory cleared" in told and "of what the oracle, who is told the regime, earns" in told
+    assert "memory cleared" in told and "of what the oracle, which knows the hidden regime, earns" in told
     assert (run / "equity.png").is_file()
     stored = json.loads((run / "evaluation.json").read_text())
     trained = stored["comparison"]["simulated"]["trained"]

@@ -9,10 +9,10 @@ import torch
 from lockstep.distributed.world import World
 from lockstep.workloads.trading.actions import BUY_CALL, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.baselines import evaluate_baseline
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.watch import blotter, scenes
-from lockstep.workloads.trading.workload import debug
 
-CONFIG = replace(debug(), episode_length=20)
+SETTINGS = MarketSettings(episode_length=20)
 
 
 class Script:
@@ -30,7 +30,7 @@ class Script:
 
 def test_every_trade_has_its_line_and_idle_days_none():
     act = Script(BUY_CALL, HOLD, BUY_CALL, CLOSE_ALL)
-    lines, score = next(blotter(CONFIG, act, seed=3))
+    lines, score = next(blotter(SETTINGS, act, seed=3))
     trades = [line.split() for line in lines[2:-2]]
     assert [(trade[0], trade[2]) for trade in trades] == [
         ("1", "buy_call"),
@@ -47,17 +47,17 @@ def test_every_trade_has_its_line_and_idle_days_none():
 
 
 def test_options_that_expire_are_settled():
-    lines, _ = next(blotter(replace(CONFIG, expiry_days=7), Script(BUY_CALL), seed=3))
+    lines, _ = next(blotter(replace(SETTINGS, expiry_days=7), Script(BUY_CALL), seed=3))
     assert [line.split()[:3:2] for line in lines[2:-2]] == [["1", "buy_call"], ["7", "settled"]]
 
 
 def test_episodes_are_those_of_an_evaluation():
-    wanted = evaluate_baseline("momentum", CONFIG, World().with_lanes(8, "fast"), 3, seed=5).returns
-    assert [score for _, score in islice(blotter(CONFIG, "momentum", 5), 3)] == pytest.approx(wanted, abs=1e-5)
+    wanted = evaluate_baseline("momentum", SETTINGS, World().with_lanes(8, "fast"), 3, seed=5).returns
+    assert [score for _, score in islice(blotter(SETTINGS, "momentum", 5), 3)] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_scenes_show_every_day():
-    seen = list(islice(scenes(CONFIG, "always_call", 5), 21))
+    seen = list(islice(scenes(SETTINGS, "always_call", 5), 21))
     assert [scene.ended for scene in seen] == 19 * [False] + [True, False]
     assert seen[0].image.shape == (480, 640, 3)
     assert "day 20" in seen[19].caption and "buy_call" in seen[0].text

@@ -1,21 +1,24 @@
 """Trading as a workload: the guide's words, what goes together, real prices on some lanes, ranks that end unequally."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from lockstep.config.sources import from_yaml, resolve, to_yaml
+from lockstep.config.sources import resolve, to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.rl.rollout import Episodes
 from lockstep.storage import checkpoint
-from lockstep.workloads.trading import workload
-from lockstep.workloads.trading.build import apart, build_learner
-from lockstep.workloads.trading.config import TradingConfig
+from lockstep.workloads.trading.problem import apart
+from lockstep.workloads.trading.workload import Trading
 
-DEBUG = workload.debug()
+TRADING = Trading()
+DEBUG = TRADING.preset("debug")
+
+
+def learner_of(config, world=None):
+    return TRADING.build(config, (world or World()).with_lanes(config.effective_lanes, config.run.sync))
 
 
 def test_the_guides_command_line_is_understood():
@@ -23,59 +26,110 @@ def test_the_guides_command_line_is_understood():
         "--episodes 1000 --learning-rate-actor 1e-3 --learning-rate-critic 2e-3 --gamma 0.98 --epsilon 0.1 "
         "--update-interval 512 --checkpoint-interval 500 --no-data-load"
     )
-    config = resolve(replace(DEBUG, n_envs=16), overrides=words.split()).config
-    assert config.total_timesteps == 1000 * 20 and config.checkpoint_every == 500 * 20
-    assert (config.learning_rate, config.learning_rate_critic) == (1e-3, 2e-3)
-    assert (config.gamma, config.clip_range) == (0.98, 0.1)
+    config = resolve(DEBUG, overrides=words.split()).config
+    settings = config.algorithm
+    assert settings.total_timesteps == 1000 * 20 and config.run.checkpoint_every == 500 * 20
+    assert (settings.learning_rate, settings.learning_rate_critic) == (1e-3, 2e-3)
+    assert (settings.gamma, settings.clip_range) == (0.98, 0.1)
     # 512 steps over all accounts are 32 of each of the 16.
-    assert (config.n_steps, config.rollout_size) == (32, 512)
-    assert config.planned_episodes == 1000
-    assert from_yaml(to_yaml(config), TradingConfig) == config
-    # Once translated, the guide's words stand in nobody's way.
-    assert replace(config, total_timesteps=5120).total_timesteps == 5120
+    assert (settings.n_steps, settings.rollout_size) == (32, 512)
+    assert TRADING.read_config(to_yaml(config)) == config
+    # Once translated, the guide's settings do not overrule later ones.
+    later = config.replace(total_timesteps=5120, n_steps=8, checkpoint_every=7)
+    assert (later.length, later.algorithm.n_steps, later.run.checkpoint_every) == (5120, 8, 7)
 
 
 def test_the_guides_rates_are_the_default():
-    assert (TradingConfig().learning_rate, TradingConfig().learning_rate_critic) == (3e-4, 1e-3)
-    scaled = replace(DEBUG, learning_rate_critic=1e-3, scaling="weak", lr_scaling="linear").for_world(2)
+    settings = TRADING.config().algorithm
+    assert (settings.learning_rate, settings.learning_rate_critic) == (3e-4, 1e-3)
+    scaled = DEBUG.replace(learning_rate_critic=1e-3, scaling="weak", lr_scaling="linear").for_world(2).algorithm
     assert scaled.learning_rate_critic == 2e-3 and scaled.n_envs == 32
 
 
 def test_without_loading_data_everything_about_it_is_forgotten():
-    config = TradingConfig(data="there/is/no.csv", symbols="SPY", start_date="2020-01-01", no_data_load=True)
-    assert (config.data, config.symbols, config.start_date) == ("", "", "")
-    assert workload.fit(config, ()) == (config, [])
+    config = TRADING.config(data="there/is/no.csv", symbols="SPY", start_date="2020-01-01", no_data_load=True)
+    settings = config.workload
+    assert (settings.data, settings.symbols, settings.start_date, settings.no_data_load) == ("", "", "", False)
+    assert TRADING.fit(config, ()) == (config, [])
+    # What is forgotten need not make sense.
+    assert TRADING.config(symbols="SPY", historical_lanes="0-3", no_data_load=True) == TRADING.config()
 
 
 def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert TradingConfig(data="a.csv, b/c.csv").data == f"{tmp_path / 'a.csv'},{tmp_path / 'b' / 'c.csv'}"
+    assert TRADING.config(data="a.csv, b/c.csv").workload.data == f"{tmp_path / 'a.csv'},{tmp_path / 'b' / 'c.csv'}"
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("words", "message"),
     [
-        ({"update_interval": 100}, "update_interval 100 is no multiple of n_envs 16; nearest: 96 or 112"),
-        ({"network": "clstm", "hidden_size": 60}, "hidden_size 60: network clstm needs a multiple of its 8 heads"),
-        ({"network": "clstm", "lstms": "two"}, "lstms two: network clstm has one cascade for both"),
-        ({"sequence_length": 3}, "sequence_length 3 does not divide n_steps 8; nearest: 2"),
-        ({"data": "nowhere.csv"}, "nowhere.csv"),
+        ("update_interval=100", "update_interval 100 is not a multiple of n_envs 16; nearest: 96 or 112"),
+        ("network=clstm hidden_size=60", "hidden_size 60: network clstm needs a multiple of its 8 heads"),
+        ("network=clstm lstms=two", "network clstm has one cascade for both; leave it out or use --network lstm"),
+        ("attention_window=8", "network lstm has no attention; leave it out or use --network clstm"),
+        ("network=gru", "gru: unknown network for trading with ppo; known: lstm, clstm, mlp"),
+        ("sequence_length=3", "sequence_length 3 does not divide n_steps 8; nearest: 2"),
+        ("data=nowhere.csv", "nowhere.csv"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(fields, message):
+def test_what_does_not_go_together_is_told_in_one_line(words, message):
     with pytest.raises(UserError) as caught:
-        workload.fit(replace(DEBUG, **fields), ())
+        TRADING.fit(TRADING.resolve("debug", overrides=words.split()).config, ())
     assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("fields", [{"lstms": "two"}, {"network": "clstm", "aux_coef": 0.1}, {"aux_coef": 0.1}])
-def test_every_network_learns(fields):
-    config = replace(DEBUG, total_timesteps=1024, **fields)
-    learner = build_learner(config, World().with_lanes(8, "fast"))
+@pytest.mark.parametrize(
+    ("network", "fields"),
+    [("lstm", {"lstms": "two"}), ("lstm", {"aux_coef": 0.1}), ("clstm", {"aux_coef": 0.1}), ("mlp", {})],
+)
+def test_every_network_learns(network, fields):
+    learner = learner_of(TRADING.preset("debug", network=network).replace(total_timesteps=1024, **fields))
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
     (report,) = learner.step()
     assert all(not torch.equal(before[name], value) for name, value in learner.model.state_dict().items())
-    assert ("train/forecast_loss" in report) == bool(config.aux_coef)
+    assert ("train/forecast_loss" in report) == ("aux_coef" in fields)
+
+
+def test_the_guides_preset_has_its_network():
+    config = TRADING.preset("guide")
+    assert config.run.network == "clstm" and config.network.recurrent
+    assert TRADING.preset("guide", network="lstm").network.lstms == "shared"
+
+
+def test_a_network_without_memory_learns_from_single_steps():
+    config = TRADING.preset("debug", network="mlp")
+    # 16 accounts x 8 steps in 8 lanes: a batch of 8 need not hold whole sequences of 4.
+    assert not config.network.recurrent and config.replace(batch_size=8).algorithm.sequence_steps(config) == 1
+    assert "hidden_size" not in config.values()
+
+
+def train_and_save(world, text, folder):
+    """Train, save, train on; returns the hash of the weights. Called by every rank."""
+    config = TRADING.read_config(text)
+    learner = learner_of(config, world)
+    learner.step()
+    own = world.with_lanes(config.effective_lanes, config.run.sync)
+    checkpoint.save(folder, learner.state(), world=own, step=learner.steps, workload="trading", extra={})
+    learner.step()
+    return checkpoint.weights_hash(dict(learner.model.state_dict()))
+
+
+def resume(world, text, path):
+    """Go on from a checkpoint. Called by every rank."""
+    config = TRADING.read_config(text)
+    learner = learner_of(config, world)
+    learner.load(checkpoint.load(path, world.with_lanes(config.effective_lanes, config.run.sync).lanes.mine))
+    learner.step()
+    return checkpoint.weights_hash(dict(learner.model.state_dict()))
+
+
+@pytest.mark.parametrize("network", ["lstm", "mlp"])
+def test_a_run_ends_in_the_same_bits_on_any_number_of_ranks_also_when_it_is_resumed(ranks, network, tmp_path):
+    config = TRADING.preset("debug", network=network).replace(sync="exact", device="cpu", threads=1, n_epochs=1)
+    undisturbed = ranks.run(train_and_save, to_yaml(config), str(tmp_path), ranks=2)
+    (path,) = (tmp_path / "checkpoints").glob("step-*")
+    for size in (1, 3):
+        assert set(ranks.run(resume, to_yaml(config), str(path), ranks=size)) == set(undisturbed)
 
 
 BARS = Path(__file__).parents[3] / "../shared/data/market/us_index_daily.csv.gz"
@@ -83,10 +137,10 @@ BARS = Path(__file__).parents[3] / "../shared/data/market/us_index_daily.csv.gz"
 
 @pytest.mark.skipif(not BARS.exists(), reason="the daily bars are not there")
 def test_real_prices_on_some_lanes_are_reported_apart():
-    config = replace(DEBUG, data=str(BARS), historical_lanes="0-3", end_date="2010-12-31", start_date="2005-01-01")
-    _, (note,) = workload.fit(config, ())
+    config = DEBUG.replace(data=str(BARS), historical_lanes="0-3", end_date="2010-12-31", start_date="2005-01-01")
+    _, (note,) = TRADING.fit(config, ())
     assert "bars, 2005-01-03 to 2010-12-31, those from 20" in note
-    learner = build_learner(config, World().with_lanes(8, "fast"))
+    learner = learner_of(config)
     (report,) = learner.step()
     real, simulated = (report[f"trading/{kind}_profit_mean"].count for kind in ("historical", "simulated"))
     assert real and simulated and real + simulated == report["trading/profit_mean"].count
@@ -101,8 +155,7 @@ def test_episodes_are_told_apart_by_where_they_traded():
     assert told["historical_reward"].tolist() == [4.0, 6.0] and told["simulated_profit"].tolist() == [2.0]
 
 
-UNEQUAL = replace(
-    DEBUG,
+UNEQUAL = DEBUG.replace(
     # Accounts are closed as soon as they have lost a little: some ranks see many ends, others few.
     bankruptcy=0.99,
     position_size=0.2,
@@ -118,8 +171,7 @@ def train_with_seeds(world, text, seeds):
     """A short training for each seed; returns hashes and how many episodes ended here. Called by every rank."""
     found = []
     for seed in seeds:
-        config = replace(from_yaml(text, TradingConfig), seed=seed)
-        learner = build_learner(config, world.with_lanes(config.effective_lanes, "fast"))
+        learner = learner_of(TRADING.read_config(text).replace(seed=seed), world)
         ended = sum(learner.step()[0]["rollout/return_mean"].count for _ in range(3))
         found.append([checkpoint.weights_hash(dict(learner.model.state_dict())), ended])
     return found

@@ -1,187 +1,187 @@
 """DDPG on any number of ranks. L: lanes of a cohort, U: gradient updates of an interval, B: samples of a lane."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ddpg.actions import Vectors
-from lockstep.algorithms.ddpg.collector import Collector, TeamEnv
-from lockstep.algorithms.ddpg.config import DDPGConfig
+from lockstep.algorithms.ddpg.actions import ActionVectors, TeamActions
+from lockstep.algorithms.ddpg.collector import Collector
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
-from lockstep.algorithms.ddpg.model import DDPGModel, vectors_of
+from lockstep.algorithms.ddpg.model import DDPGModel, action_vectors
+from lockstep.algorithms.ddpg.networks import TeamNetworks
+from lockstep.algorithms.ddpg.settings import DDPGConfig
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import Optimizer, scheduled_rate
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
-from lockstep.distributed.replicas import Metrics, replicate
+from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import VectorEnv
-from lockstep.errors import RunFailed
 from lockstep.reporting.evaluation import Evaluation
-from lockstep.reporting.metrics import Stat, Stats
+from lockstep.reporting.metrics import Stats
 from lockstep.rl.evaluation import evaluate
-from lockstep.rl.target_networks import PastSelves
+from lockstep.rl.player import PolicyPlayer
+from lockstep.rl.problem import TeamProblem
+from lockstep.run.gradient_steps import GradientSteps
+from lockstep.run.learner import Learner
 from lockstep.storage.checkpoint import Snapshot
 
-MakeEnv = Callable[[Tensor, int], TeamEnv]
-MakeTest = Callable[[Tensor, int], VectorEnv]
 
-
-class DDPGLearner:
-    """Every cohort acts and remembers; after every interval the world learns from what it remembers."""
+class DDPGLearner(Learner):
+    """Every cohort acts and fills its replay buffer; after every interval all ranks learn together."""
 
     def __init__(
         self,
         config: DDPGConfig,
         world: World,
-        actor: nn.Module,
-        critic: nn.Module,
-        make_env: MakeEnv,
-        make_test: MakeTest,
+        problem: TeamProblem,
+        network: TeamNetworks,
         *,
-        name: str,
-        action_count: int,
-        past: PastSelves | None = None,
-        past_every: int = 0,
-        first_weights: Callable[[], Mapping[str, Tensor]] | None = None,
         precise_timing: bool = False,
     ) -> None:
-        """`make_test`: environments for an evaluation, with one reward for all agents.
-
-        `past` is given the actor as it is after every `past_every` gradient updates; `first_weights` are read when a
-        run makes its first step.
-        """
-        vectors = vectors_of(config, action_count)
-        self.model = DDPGModel(actor, critic, vectors).to(world.device)
-        self.updates = 0
-        self.steps = 0
-        self.gradient_updates = 0
-        self.total_steps = config.total_timesteps
-        self._config, self._world, self._name = config, world, name
-        self._make_test = make_test
-        self._past, self._past_every = past, past_every
-        self._first_weights = first_weights
-        self._precision = Precision(config.precision, world.device)
+        settings, run = config.algorithm, config.run
+        vectors = action_vectors(settings, problem.action_count)
+        self._model = DDPGModel(network, vectors).to(world.device)
+        self.model = self._model
+        self.total_steps = settings.total_timesteps
+        self._settings, self._run = settings, run
+        self._world = world
+        self._problem = problem
+        self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
-        self._accelerator = accelerator = Accelerator(world.device, config.compile, exact=world.sync == "exact")
+        self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
         self._actor_optimizer = self._optimizer_of("actor")
         self._critic_optimizer = self._optimizer_of("critic")
-        policy = accelerator.compile(self.model.actor)
-        self._width = config.n_envs // world.lanes.total
-        self._collectors = [self._collector(lanes, make_env, policy, vectors) for lanes in world.lanes.cohorts]
+        policy = accelerator.compile(self._model.actor)
+        self._envs_per_lane = settings.n_envs // world.lanes.total
+        self._collectors = [self._collector(lanes, policy, vectors) for lanes in world.lanes.cohorts]
         self._batches = [[self._empty_batch(collector)] for collector in self._collectors]
         recorder = accelerator.record if accelerator.records else None
         critic_loss = CriticLoss(
-            accelerator.compile(self.model.critic),
-            self.model.target_actor,
-            self.model.target_critic,
+            accelerator.compile(self._model.critic),
+            self._model.target_actor,
+            self._model.target_critic,
             vectors,
-            config.gamma,
-            config.n_step,
+            settings.gamma,
+            settings.n_step,
         )
-        actor_loss = ActorLoss(policy, self.model.critic, vectors, config.entropy_coef)
+        actor_loss = ActorLoss(policy, self._model.critic, vectors, settings.entropy_coef)
         self._critic_replica = replicate(critic_loss, world, self._precision, recorder)
         self._actor_replica = replicate(actor_loss, world, self._precision, recorder)
         self._move_critic = accelerator.record(self._move_critic_once)
         self._move_actor = accelerator.record(self._move_actor_once)
 
     def step(self) -> list[Stats]:
-        """One round: act for n_steps everywhere and learn as often as belongs to that. Called by every rank."""
-        config = self._config
+        """One round: act for n_steps everywhere, with the gradient updates in between. Called by every rank."""
+        settings = self._settings
         if self.steps == 0:
             self._take_first_weights()
         rates = self._set_rates()
-        epsilon = [config.epsilon_after(self.steps + time * config.n_envs) for time in range(config.n_steps)]
+        # By the number of steps over all ranks, so exploration falls equally for any world size.
+        epsilon = [settings.epsilon_after(self.steps + time * settings.n_envs) for time in range(settings.n_steps)]
         for collector in self._collectors:
             collector.begin(self.steps, self._rows_written(), epsilon)
-        lots, learned = self._lots(), _Learned(len(self._collectors))
-        for _ in range(config.n_steps // config.update_interval):
+        lots, learned = self._lots(), GradientSteps(self._world, "critic", "actor")
+        for _ in range(settings.n_steps // settings.update_interval):
             for collector in self._collectors:
-                collector.advance(config.update_interval)
-            self.steps += config.n_envs * config.update_interval
-            # Counted over all ranks, so every rank begins, and learns, as often as every other.
-            if self.steps >= config.first_update:
+                collector.advance(settings.update_interval)
+            self.steps += settings.n_envs * settings.update_interval
+            # Steps are counted over all ranks, so every rank starts learning at the same time and updates as often.
+            if self.steps >= settings.first_update:
                 with self._watch.part("learning"):
                     self._learn(lots, learned)
         reports = [collector.report() for collector in self._collectors]
-        self._refuse_if_asked(learned)
-        self._add_shares(reports, learned.shares())
-        reports[0] |= {f"train/{name}": Stat.of([value]) for name, value in learned.common().items()}
-        reports[0] |= {f"train/{name}": Stat.of([value]) for name, value in (rates | {"epsilon": epsilon[0]}).items()}
+        learned.refuse_non_finite(self._run.nonfinite, f"round {self.updates}", "--a-lr and --c-lr")
+        learned.report(reports, gradient_updates=float(learned.count), epsilon=epsilon[0], **rates)
         self.updates += 1
         return reports
 
     def _take_first_weights(self) -> None:
-        if self._first_weights is None:
+        if self._problem.first_weights is None:
             return
-        self.model.load_state_dict(dict(self._first_weights()))
-        if self._past is not None:
-            self._past.begin_anew(self.model.actor)
+        # Targets too, and past versions: otherwise the first opponents would be untrained.
+        self.model.load_state_dict(dict(self._problem.first_weights()))
+        if self._problem.past is not None:
+            self._problem.past.begin_anew(self._model.actor)
 
     def done(self) -> bool:
-        """Whether the next round would go beyond the run's steps."""
-        return self.steps + self._config.round_size > self._config.total_timesteps
+        """Whether the next round would exceed total_timesteps."""
+        return self.steps + self._settings.round_size > self._settings.total_timesteps
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
-        """Episodes with the most probable actions, shared out over lanes. Called by every rank."""
+        """Evaluate the greedy policy, episodes distributed over lanes. Called by every rank."""
 
         def greedy(observation: Tensor, _: VectorEnv) -> Tensor:
             with self._precision.autocast():
                 return self.model(observation)[0].argmax(-1)
 
         def make_env(index: Tensor) -> VectorEnv:
-            return self._make_test(index, seed)
+            return self._problem.make_test(index, seed)
 
-        return evaluate(self._world, make_env, greedy, episodes, seed, self._name, self._accelerator.record)
+        return evaluate(self._world, make_env, greedy, episodes, seed, self._problem.name, self._accelerator.record)
+
+    def player(self, seed: int) -> PolicyPlayer:
+        """The model as a player. Called by a single rank."""
+        actions = TeamActions(self._problem.observation_shape[0])
+        return PolicyPlayer(self.model, actions, self._precision, self._world.device, seed)
 
     def timings(self) -> dict[str, float]:
-        """Seconds of this rank since the last call, by part."""
+        """Seconds that this rank spent in each part since the last call."""
         return self._watch.take()
 
     def _rows_written(self) -> int:
-        return self.steps // self._config.n_envs
+        return self.steps // self._settings.n_envs
 
     def _set_rates(self) -> dict[str, float]:
         """Learning rates of the round."""
-        c = self._config
-        rates = {}
+        settings, rates = self._settings, {}
         for name, rate, optimizer in (
-            ("actor", c.a_lr, self._actor_optimizer),
-            ("critic", c.c_lr, self._critic_optimizer),
+            ("actor", settings.a_lr, self._actor_optimizer),
+            ("critic", settings.c_lr, self._critic_optimizer),
         ):
-            now = scheduled_rate(rate, c.lr_schedule, self.steps, c.total_timesteps, c.lr_warmup, c.round_size)
+            now = scheduled_rate(
+                rate,
+                settings.lr_schedule,
+                self.steps,
+                settings.total_timesteps,
+                self._run.lr_warmup,
+                settings.round_size,
+            )
             optimizer.set_rate(now)
             rates[f"learning_rate_{name}"] = now
         return rates
 
     def _lots(self) -> list[Tensor]:
-        """For each cohort, what the gradient updates of this round draw their samples with."""
-        config = self._config
-        most = config.n_steps // config.update_interval * config.updates_per_interval
+        """For each cohort, the random words (U, L, B) with which all gradient updates of this round draw samples."""
+        settings = self._settings
+        most = settings.n_steps // settings.update_interval * settings.updates_per_interval
         numbers = torch.arange(self.gradient_updates, self.gradient_updates + most, device=self._world.device)
-        samples = config.batch_size // self._world.lanes.total
+        samples = settings.batch_size // self._world.lanes.total
         return [collector.memory.lots(numbers, samples) for collector in self._collectors]
 
-    def _learn(self, lots: list[Tensor], learned: "_Learned") -> None:
+    def _learn(self, lots: list[Tensor], learned: GradientSteps) -> None:
         """The gradient updates of one interval. Called by every rank."""
-        config, first, written = self._config, learned.updates, self._rows_written()
+        settings, first, written = self._settings, learned.count, self._rows_written()
         drawn = [
-            collector.memory.draw(part[first : first + config.updates_per_interval], written, config.n_step)
+            collector.memory.draw(part[first : first + settings.updates_per_interval], written, settings.n_step)
             for collector, part in zip(self._collectors, lots, strict=True)
         ]
-        for number in range(config.updates_per_interval):
+        past, past_every = self._problem.past, self._problem.past_every
+        for number in range(settings.updates_per_interval):
             for (batch,), places in zip(self._batches, drawn, strict=True):
                 batch.place.copy_(places[number].flatten())
             learned.add(self._critic_replica.backward(self._batches))
-            learned.moved("critic", *self._move_critic())
+            norm, finite = self._move_critic()
+            learned.moved(norm, finite, "critic")
             learned.add(self._actor_replica.backward(self._batches))
-            learned.moved("actor", *self._move_actor())
+            norm, finite = self._move_actor()
+            learned.moved(norm, finite, "actor")
             self.gradient_updates += 1
-            if self._past is not None and self.gradient_updates % self._past_every == 0:
-                self._past.remember(self.model.actor, self.gradient_updates // self._past_every)
+            if past is not None and self.gradient_updates % past_every == 0:
+                past.remember(self._model.actor, self.gradient_updates // past_every)
 
     def _move_critic_once(self) -> tuple[Tensor, Tensor]:
         norm, finite = self._critic_optimizer.step()
@@ -189,130 +189,77 @@ class DDPGLearner:
         return norm, finite
 
     def _move_actor_once(self) -> tuple[Tensor, Tensor]:
-        """The last act of an update: the targets follow both networks."""
+        """Ends a gradient update: the targets follow both networks."""
         norm, finite = self._actor_optimizer.step()
         self._precision.learn_from(finite)
-        self.model.follow(self._config.tau)
+        self._model.follow(self._settings.tau)
         return norm, finite
-
-    def _add_shares(self, reports: list[Stats], shares: list[dict[str, float]]) -> None:
-        for report, lanes, metrics in zip(reports, self._world.lanes.cohorts, shares, strict=True):
-            # Shares add up to the global mean once their weights do.
-            weight = len(lanes) / self._world.lanes.total
-            report |= {f"train/{name}": Stat(v, weight, v / weight, v / weight) for name, v in metrics.items()}
-
-    def _refuse_if_asked(self, learned: "_Learned") -> None:
-        """Stop the world when a gradient was not finite and the run asks for that. Called by every rank."""
-        bad = learned.skipped()
-        if self._world.agree(bad) and self._config.nonfinite == "stop":
-            raise RunFailed(
-                f"round {self.updates}: {bad} gradient step(s) were not finite; the weights were left as they were; "
-                "lower --a-lr and --c-lr, or go on with --nonfinite skip"
-            )
 
     def _optimizer_of(self, name: str) -> Optimizer:
         named = self.model.get_submodule(name).named_parameters(prefix=name)
-        return Optimizer(dict(named), self._config.adam_eps, self._config.max_grad_norm)
+        return Optimizer(dict(named), self._settings.adam_eps, self._settings.max_grad_norm)
 
-    def _collector(self, lanes: range, make_env: MakeEnv, policy: nn.Module, vectors: Vectors) -> Collector:
-        config = self._config
-        index = torch.arange(lanes.start * self._width, lanes.stop * self._width, device=self._world.device)
+    def _collector(self, lanes: range, policy: nn.Module, vectors: ActionVectors) -> Collector:
+        settings, seed, width = self._settings, self._run.seed, self._envs_per_lane
+        index = torch.arange(lanes.start * width, lanes.stop * width, device=self._world.device)
         return Collector(
-            make_env(index, config.seed),
+            self._problem.make_env(index, seed),
             index,
             lanes,
             policy,
             vectors,
-            steps=config.n_steps,
-            rows=config.memory_rows,
-            kept_as=torch.float16 if config.memory_format == "fp16" else torch.float32,
-            tag=self._name,
-            seed=config.seed,
+            steps=settings.n_steps,
+            rows=settings.memory_rows,
+            kept_as=torch.float16 if settings.memory_format == "fp16" else torch.float32,
+            tag=self._problem.name,
+            seed=seed,
             precision=self._precision,
             accelerator=self._accelerator,
             watch=self._watch,
         )
 
     def _empty_batch(self, collector: Collector) -> Batch:
-        samples = self._config.batch_size * len(collector.lanes) // self._world.lanes.total
+        batch_size = self._settings.batch_size
+        samples = batch_size * len(collector.lanes) // self._world.lanes.total
         place = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
-        agents = collector.env.observation_shape[0]
-        return Batch(collector.memory, place, 1.0 / (self._config.batch_size * agents))
+        agents = self._problem.observation_shape[0]
+        return Batch(collector.memory, place, 1.0 / (batch_size * agents))
+
+    def _past_state(self) -> dict[str, Tensor]:
+        return self._problem.past.state() if self._problem.past is not None else {}
 
     def state(self) -> Snapshot:
-        """Everything needed to go on: each lane with its memory. Called by every rank."""
+        """Everything needed to resume: each lane with its replay buffer. Called by every rank."""
         lanes = {k: v for c in self._collectors for k, v in c.state(self._rows_written()).items()}
         moments = self._actor_optimizer.state() | self._critic_optimizer.state()
-        past = self._past.state() if self._past is not None else {}
         counters = {
             "updates": self.updates,
             "steps": self.steps,
             "gradient_updates": self.gradient_updates,
             "precision": self._precision.state(),
         }
-        return Snapshot(dict(self.model.state_dict()), moments | past, counters, lanes)
+        return Snapshot(dict(self.model.state_dict()), moments | self._past_state(), counters, lanes)
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
-        written = counters["steps"] // self._config.n_envs
+        # Adam has no moments before the first gradient update.
+        written = counters["steps"] // self._settings.n_envs
         moments = self._actor_optimizer.outline() | self._critic_optimizer.outline()
         return replace(
             self.state(),
-            optimizer=(moments if counters["gradient_updates"] else {}) | (self._past.state() if self._past else {}),
+            optimizer=(moments if counters["gradient_updates"] else {}) | self._past_state(),
             lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
         )
 
     def load(self, snapshot: Snapshot) -> None:
-        """Take up a state saved by any number of ranks. Called by every rank."""
+        """Restore a state saved by any number of ranks. Called by every rank."""
         self.model.load_state_dict(snapshot.model)
         self._actor_optimizer.load(snapshot.optimizer)
         self._critic_optimizer.load(snapshot.optimizer)
-        if self._past is not None:
-            self._past.load(snapshot.optimizer)
+        if self._problem.past is not None:
+            self._problem.past.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self.gradient_updates = snapshot.state["gradient_updates"]
         self._precision.load(snapshot.state["precision"])
         for collector in self._collectors:
             collector.load(snapshot.lanes, self._rows_written())
-
-
-class _Learned:
-    """What the gradient updates of a round report, kept on the device until the round is over."""
-
-    def __init__(self, cohorts: int) -> None:
-        self._sums: list[Metrics] = [{} for _ in range(cohorts)]
-        self._norms: dict[str, list[Tensor]] = {"critic": [], "actor": []}
-        self._finite: list[Tensor] = []
-
-    @property
-    def updates(self) -> int:
-        """Gradient updates of the round so far."""
-        return len(self._norms["actor"])
-
-    def add(self, cohorts: list[Metrics]) -> None:
-        """Count one loss's metrics of every cohort."""
-        for total, found in zip(self._sums, cohorts, strict=True):
-            for name, value in found.items():
-                total[name] = total[name] + value if name in total else value.clone()
-
-    def moved(self, what: str, norm: Tensor, finite: Tensor) -> None:
-        """Count one optimiser step."""
-        self._norms[what].append(norm.clone())
-        self._finite.append(finite.clone())
-
-    def shares(self) -> list[dict[str, float]]:
-        """Each cohort's share of every metric's mean."""
-        return [{name: float(value) / self.updates for name, value in total.items()} for total in self._sums]
-
-    def common(self) -> dict[str, float]:
-        """What is the same on all ranks: norms of the gradients, and how many updates there were."""
-        counts = {"gradient_updates": float(self.updates), "skipped_updates": float(self.skipped())}
-        if not self.updates:
-            return counts
-        return counts | {
-            f"grad_norm_{what}": float(torch.stack(norms).nanmean()) for what, norms in self._norms.items()
-        }
-
-    def skipped(self) -> int:
-        """Optimiser steps that were left out because a gradient was not finite."""
-        return int((~torch.stack(self._finite)).sum()) if self._finite else 0

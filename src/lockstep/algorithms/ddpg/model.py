@@ -1,31 +1,41 @@
-"""The weights of DDPG: actor, critic, and the target of each. B: samples, A: agents, K: actions, N: critics."""
+"""The weights of DDPG: actor, critic, and a target network of each. B: samples, A: agents, K: actions, N: critics."""
 
 from torch import Tensor, nn
 
-from lockstep.algorithms.ddpg.actions import Vectors
-from lockstep.algorithms.ddpg.config import DDPGConfig
+from lockstep.algorithms.ddpg.actions import ActionVectors
+from lockstep.algorithms.ddpg.networks import TeamNetworks
+from lockstep.algorithms.ddpg.settings import DDPGConfig, DDPGSettings
+from lockstep.rl.problem import TeamProblem
 from lockstep.rl.target_networks import follow, target_of
 
 
-def vectors_of(config: DDPGConfig, action_count: int) -> Vectors:
-    """How an actor's outputs become actions in this configuration."""
-    return Vectors(config.output_activation, action_count, executed=config.remember == "action")
+def action_vectors(settings: DDPGSettings, action_count: int) -> ActionVectors:
+    """How an actor's outputs become actions with these settings."""
+    return ActionVectors(settings.output_activation, action_count, executed=settings.remember == "action")
 
 
 class DDPGModel(nn.Module):
     """An actor (observation -> (B, A, K)) and critics (observation, vectors -> (N, B, A)) with their targets."""
 
-    def __init__(self, actor: nn.Module, critic: nn.Module, vectors: Vectors) -> None:
+    def __init__(self, networks: TeamNetworks, vectors: ActionVectors) -> None:
         super().__init__()
-        self.actor, self.critic = actor, critic
-        self.target_actor, self.target_critic = target_of(actor), target_of(critic)
+        # The parts, not `networks` itself: weights are stored as actor.*, critic.*, target_actor.*, target_critic.*.
+        self.actor, self.critic = networks.actor, networks.critic
+        self.target_actor, self.target_critic = target_of(networks.actor), target_of(networks.critic)
         self._vectors = vectors
 
     def forward(self, observation: Tensor) -> tuple[Tensor]:
-        """Logarithms of the chances of every action, (B, A, K)."""
-        return (self._vectors.log_chances(self._vectors.of(self.actor(observation))),)
+        """Log-probabilities of every action, (B, A, K)."""
+        return (self._vectors.log_probabilities(self._vectors.of(self.actor(observation))),)
 
     def follow(self, tau: float) -> None:
-        """Let the targets follow."""
+        """Move the target networks this share of the way to the networks."""
         follow(self.target_actor, self.actor, tau)
         follow(self.target_critic, self.critic, tau)
+
+
+def untrained_model(problem: TeamProblem, config: DDPGConfig) -> DDPGModel:
+    """The model that a run of this configuration starts with."""
+    networks = config.network.build(problem, config)
+    assert isinstance(networks, TeamNetworks)
+    return DDPGModel(networks, action_vectors(config.algorithm, problem.action_count))

@@ -1,6 +1,7 @@
-"""Networks for agents that share their weights. B: samples, A: agents, D: features, K: actions, N: critics.
+"""Networks that the agents of a team share. B: samples, A: agents, D: features, K: actions, N: critics.
 
-Actors answer (B, A, D) with (B, A, K). Critics answer (B, A, D) and vectors (B, A, K) with values (N, B, A).
+Actors map observations (B, A, D) to outputs (B, A, K); critics map observations (B, A, D) and action vectors (B, A, K)
+to values (N, B, A).
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Sizes:
 
 
 class _AcrossAgents(nn.Module):
-    """A bidirectional LSTM that runs along the agents, so that each hears of all others: (B, A, H) -> (B, A, 2H)."""
+    """A bidirectional LSTM along the agents, so that each knows about all others: (B, A, H) -> (B, A, 2H)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -39,45 +40,48 @@ class _AcrossAgents(nn.Module):
         return self.lstm(features)[0]
 
 
-def _trunk(inputs: int, sizes: Sizes, talks: bool) -> list[nn.Module]:
-    """Layers with ReLU; where agents talk, the LSTM sits behind the first."""
+def _trunk(inputs: int, sizes: Sizes, communicates: bool) -> list[nn.Module]:
+    """Linear layers with ReLU; where agents communicate, the LSTM follows the first."""
     layers: list[nn.Module] = []
     for number, (width, following) in enumerate(pairwise((inputs, *[sizes.hidden] * sizes.layers))):
-        layers += [nn.Linear(2 * width if talks and number == 1 else width, following), nn.ReLU()]
-        if talks and number == 0:
+        # The LSTM runs both ways, so what follows it is twice as wide.
+        layers += [nn.Linear(2 * width if communicates and number == 1 else width, following), nn.ReLU()]
+        if communicates and number == 0:
             layers.append(_AcrossAgents(following))
     return layers
 
 
-def _head(outputs: int, sizes: Sizes, talks: bool) -> nn.Linear:
-    # With a single layer it is the head that follows the LSTM.
-    return nn.Linear(sizes.hidden * (2 if talks and sizes.layers == 1 else 1), outputs)
+def _head(outputs: int, sizes: Sizes, communicates: bool) -> nn.Linear:
+    # With a single hidden layer it is the head that follows the LSTM.
+    return nn.Linear(sizes.hidden * (2 if communicates and sizes.layers == 1 else 1), outputs)
 
 
 class Critic(nn.Module):
-    """The value of what an agent does, from its own features or, where it is central, from those of all.
+    """The value of an agent's action, from its own features or, where the critic is central, from those of all agents.
 
-    Asked for actions, it values each of them, and a vector is worth their mean by its weights: linear in the vector, so
-    that for chances it is exactly what the agent may expect. Asked for vectors, the own vector is one of its inputs.
+    values="actions": it outputs a value for each action, and an action vector is worth their weighted sum. That is
+    linear in the vector, so for probabilities it is exactly the expected value.
+    values="vectors": the agent's own vector is an input.
     """
 
     order: Tensor
 
-    def __init__(self, sizes: Sizes, asked_for: str, *, talks: bool, central: bool) -> None:
+    def __init__(self, sizes: Sizes, values: str, *, communicates: bool, central: bool) -> None:
         super().__init__()
-        self._central, self._vectors = central, asked_for == "vectors"
+        self._central, self._vectors = central, values == "vectors"
+        # Row a: the agents in cyclic order from a on. Not stored: it follows from the number of agents.
         agents = torch.arange(sizes.agents)
         self.register_buffer("order", (agents[:, None] + agents) % sizes.agents, persistent=False)
         inputs, outputs = (sizes.features + sizes.actions, 1) if self._vectors else (sizes.features, sizes.actions)
         if central:
             inputs += (sizes.agents - 1) * (sizes.features + sizes.actions)
-        self.layers = nn.Sequential(*_trunk(inputs, sizes, talks), _head(outputs, sizes, talks))
+        self.layers = nn.Sequential(*_trunk(inputs, sizes, communicates), _head(outputs, sizes, communicates))
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(B, A) values."""
         seen = [observation]
         if self._central:
-            # Its own first. An agent's value teaches only its own vector: the others' are as they are.
+            # The agent itself comes first. The others' vectors are detached: a value trains its own agent only.
             others = vector.detach()[:, self.order[:, 1:]]
             seen = [observation[:, self.order].flatten(2), others.flatten(2)]
         if self._vectors:
@@ -86,32 +90,41 @@ class Critic(nn.Module):
 
 
 class Critics(nn.ModuleList):
-    """Several critics with weights of their own, asked together."""
+    """Several critics with weights of their own, evaluated together."""
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(N, B, A) values."""
         return torch.stack([critic(observation, vector) for critic in self])
 
 
-def build_networks(algo: str, sizes: Sizes, seed: int, asked_for: str = "actions") -> tuple[nn.Module, nn.Module]:
-    """The actor and the critics of an algorithm with their initial weights, the same on every rank.
+class TeamNetworks(nn.Module):
+    """What DDPG trains: an actor and critics, of the shapes above."""
 
-    `asked_for`: whether critics value "actions" or "vectors".
+    def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
+        super().__init__()
+        self.actor, self.critic = actor, critic
+
+
+def build_networks(algo: str, sizes: Sizes, seed: int, values: str = "actions") -> TeamNetworks:
+    """The networks of an algorithm with their initial weights, the same on every rank.
+
+    `values`: whether critics value "actions" or "vectors".
     """
-    talks, central = algo == "bicnet", algo == "maddpg"
-    outputs = _head(sizes.actions, sizes, talks)
-    actor = nn.Sequential(*_trunk(sizes.features, sizes, talks), outputs)
-    critics = Critics([Critic(sizes, asked_for, talks=talks, central=central) for _ in range(sizes.critics)])
+    communicates, central = algo == "bicnet", algo == "maddpg"
+    outputs = _head(sizes.actions, sizes, communicates)
+    actor = nn.Sequential(*_trunk(sizes.features, sizes, communicates), outputs)
+    critics = Critics([Critic(sizes, values, communicates=communicates, central=central) for _ in range(sizes.critics)])
     generator = torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
     for network in (actor, critics):
         _initialise(network, generator)
     with torch.no_grad():
-        outputs.weight.mul_(0.01)  # At first all actions are nearly alike.
-    return actor, critics
+        # The first policy is nearly uniform, so that early experience covers all actions.
+        outputs.weight.mul_(0.01)
+    return TeamNetworks(actor, critics)
 
 
 def _initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """Orthogonal weights and zero biases; an LSTM as PyTorch has it."""
+    """Orthogonal weights and zero biases; an LSTM as PyTorch initialises it, but from our generator."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.orthogonal_(module.weight, 2.0**0.5, generator=generator)

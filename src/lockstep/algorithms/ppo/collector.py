@@ -1,38 +1,32 @@
-"""Acting: one cohort's environments and the roll-out they fill. T: time, E: environments of the cohort."""
+"""Acting: one cohort's environments and the rollout they fill. T: time, E: environments of the cohort."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.compute import random
-from lockstep.compute.graphs import Accelerator
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
-from lockstep.envs.vector_env import Transition, VectorEnv
+from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.reporting.metrics import Stat, Stats
-from lockstep.rl import distributions
+from lockstep.rl.distributions import ActionFamily
+from lockstep.rl.problem import Describe, Teacher
 from lockstep.rl.returns import generalised_advantages
-from lockstep.rl.rollout import EpisodeLedger, Episodes, Rollout
+from lockstep.rl.rollout import EpisodeLedger, Rollout
 from lockstep.rl.stateful_policy import StatefulPolicy
-
-# Picks actions in place of the policy (behaviour cloning).
-Teacher = Callable[[Any], Tensor]
-# What there is to report of some episodes besides what the environment says: numbers of some of them, by name.
-Describe = Callable[[Episodes], dict[str, Tensor]]
 
 
 class Collector:
-    """The environments of one cohort, acted in with the current policy."""
+    """Runs the environments of one cohort with the current policy."""
 
     def __init__(
         self,
-        env: VectorEnv,
+        env: BatchedEnv,
         index: Tensor,
         steps: int,
         network: nn.Module,
+        actions: ActionFamily,
         *,
         sequence_length: int,
         tag: str,
@@ -40,10 +34,11 @@ class Collector:
         gamma: float,
         gae_lambda: float,
         precision: Precision,
-        accelerator: Accelerator,
+        record: Callable[[Callable[..., None]], Callable[..., None]],
         watch: Stopwatch,
         describe: Describe | None = None,
     ) -> None:
+        """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph."""
         self.env = env
         self.index = index
         self._sequence_length = sequence_length
@@ -53,24 +48,31 @@ class Collector:
         self._precision = precision
         self._watch = watch
         self._describe = describe
-        self._observation = env.reset().clone()
-        device = self._observation.device
+        self._actions = actions
+        # Environments on the host return host tensors; the policy runs on the device of `index`.
+        device = index.device
+        self._observation = env.reset().to(device, copy=True)
         self._policy = StatefulPolicy(network, env.count, device)
-        self.rollout = Rollout(steps, env.count, self._observation, device, self._policy.memory, sequence_length)
+        storage = actions.storage(steps, env.count, device)
+        self.rollout = Rollout(steps, env.count, self._observation, storage, self._policy.memory, sequence_length)
         self.ledger = EpisodeLedger(env.count, device)
-        self._uniform = torch.zeros((steps, env.count), device=device)
+        # What a step reads and writes is changed in place, never replaced: a recorded graph has fixed addresses.
+        self._noise = torch.zeros_like(storage, dtype=torch.float32)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
-        # Timing each part needs the parts apart; a recorded step is one graph.
-        self._part = (lambda _: nullcontext()) if accelerator.records else watch.part
-        self._advance = accelerator.record(self._step)
-        self._finish = accelerator.record(self._estimate)
+        self._advance = record(self._step)
+        self._finish = record(self._estimate)
+        # A recorded step is one graph, whose parts cannot be timed separately.
+        recorded = self._advance != self._step
+        self._part = (lambda _: nullcontext()) if recorded else watch.part
 
     @torch.no_grad()
     def collect(self, update: int, teacher: Teacher | None = None) -> Stats:
-        """Fill the roll-out; actions are the teacher's where one is given. Returns the episodes that ended."""
+        """Fill the rollout, with the teacher's actions if one is given. Returns statistics of finished episodes."""
         steps = self.rollout.reward.shape[0]
+        # All random numbers of the rollout at once, outside the recorded step. They depend on the environment's number
+        # and the step alone, so the division into ranks does not change them.
         clock = update * steps + torch.arange(steps, device=self.index.device)
-        self._uniform.copy_(random.uniform(self._seed, "action", self.index[None, :], clock[:, None]))
+        self._noise.copy_(self._actions.noise(self._seed, self.index, clock))
         self._time.zero_()
         for step in range(steps):
             if step % self._sequence_length == 0:
@@ -78,32 +80,31 @@ class Collector:
             if teacher is None:
                 self._advance()
             else:
+                # Not recorded: a teacher is arbitrary Python code.
                 self._step(teacher)
         self._finish()
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
-        told = episodes.info | (self._describe(episodes) if self._describe else {})
-        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in told.items()}
+        reported = episodes.info | (self._describe(episodes) if self._describe else {})
+        stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
         return stats
 
     def _step(self, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
-            logits, value = self._policy.act(self._observation)
-            log_probabilities = distributions.log_softmax(logits)
-            uniform = self._uniform.index_select(0, self._time).squeeze(0)
-            action = (
-                distributions.sample_categorical(log_probabilities, uniform) if teacher is None else teacher(self.env)
-            )
+            outputs, value = self._policy.act(self._observation)
+            distribution = self._actions.of(outputs)
+            noise = self._noise.index_select(0, self._time).squeeze(0)
+            action = distribution.draw(noise) if teacher is None else teacher(self.env)
             self.rollout.write(
                 self._time,
                 observation=self._observation,
                 action=action,
-                log_probability=distributions.chosen(log_probabilities, action),
+                log_probability=distribution.log_probability(action),
                 value=value,
             )
         with self._part("environment"):
-            transition = self.env.step(action)
+            transition = self.env.step(self._actions.bounded(action)).to(action.device)
         with self._part("acting"):
             ended = transition.terminated | transition.truncated
             self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
@@ -113,7 +114,7 @@ class Collector:
             self._time += 1
 
     def _bootstrap(self, transition: Transition) -> Tensor:
-        """The value of what a cut episode would still have earned, seen from its last step."""
+        """(E,) discounted value of the rest of truncated episodes, which is added to their last reward; else zero."""
         if transition.final_observation is None:
             return torch.zeros_like(transition.reward)
         with self._precision.autocast():
@@ -121,6 +122,7 @@ class Collector:
         return self._gamma * value * transition.truncated
 
     def _estimate(self) -> None:
+        """Advantages and value targets of the whole rollout."""
         with self._part("acting"), self._precision.autocast():
             last_value = self._policy.value(self._observation)
         rollout = self.rollout
@@ -131,12 +133,12 @@ class Collector:
         rollout.target.copy_(advantage + rollout.value)
 
     def state(self) -> dict[str, Tensor]:
-        """Environments, unfinished episodes and what is remembered of them, each tensor with E first."""
+        """Environments, unfinished episodes and recurrent state, each tensor with E first."""
         ledger = {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
         return {f"env.{name}": value for name, value in self.env.state().items()} | ledger | self._policy.state()
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Restore what `state` returned."""
         env = {name.removeprefix("env."): value for name, value in state.items() if name.startswith("env.")}
         self._observation.copy_(self.env.load(env))
         self.ledger.open_return.copy_(state["ledger.return"])

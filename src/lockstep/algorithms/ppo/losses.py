@@ -1,9 +1,8 @@
-"""The losses that PPO optimises, each a module whose forward the replicas watch. B: samples of a micro-batch.
+"""The losses that PPO optimises, each a module that DDP can wrap. B: samples of a micro-batch.
 
-With a network that remembers, samples come as whole sequences: T steps of S environments, B = T x S, time first.
+For a recurrent network, samples come as whole sequences: T steps of S environments, B = T x S, time first.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,51 +10,55 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.rl import distributions
+from lockstep.rl.distributions import ActionFamily
+from lockstep.rl.problem import Forecast
 
 
 @dataclass
 class Sequences:
-    """How a roll-out is cut into sequences, and what was remembered when they began."""
+    """How a rollout is divided into sequences, and the recurrent state at their starts."""
 
     length: int
     """T."""
     width: int
-    """Environments of the roll-out: how far apart two steps of one environment lie in it."""
+    """Environments of the rollout: the distance between two steps of one environment in it."""
     memory: tuple[Tensor, ...]
-    """What was remembered when each sequence began, sequences and environments as one axis."""
+    """The recurrent state at the start of each sequence, sequences and environments as one axis."""
 
 
 @dataclass
 class Minibatch:
-    """Some samples of a roll-out: read inside the loss, so that picking them is part of a recorded graph."""
+    """Some samples of a rollout, read inside the loss so that gathering them is part of a recorded graph."""
 
     rollout: dict[str, Tensor]
-    """The learning columns of a cohort's roll-out, T and E as one axis."""
+    """The columns of a cohort's rollout that learning reads, T and E as one axis."""
     index: Tensor
-    """(B,) which samples; (S,) the first sample of which sequences."""
+    """(B,) positions of the samples; with sequences (S,) positions of their first steps."""
     moments: Tensor
-    """(2,) mean and deviation of the advantage over the whole world's minibatch."""
+    """(2,) mean and standard deviation of the advantages of the global minibatch."""
     share: float
-    """1 / samples of the world's minibatch: what makes sums of cohorts global means."""
+    """1 / samples of the global minibatch, which turns the sums of cohorts into global means."""
     sequences: Sequences | None = None
-    """Set where samples come as sequences."""
+    """For a recurrent network; None = samples are single steps."""
 
     def read(self, column: str) -> Tensor:
         """One column of the chosen samples (B, ...)."""
         return self.rollout[column].index_select(0, self._samples())
 
     def ask(self, network: Any) -> tuple[Tensor, ...]:
-        """What the network says of the samples: logits (B, A), values (B,)."""
+        """Apply the network to the samples: outputs (B, ...), values (B,), and forecasts if it makes any."""
         observation, cut = self.read("observation"), self.sequences
         if cut is None:
             return network(observation)
+        # Position of a sequence's first step -> row of its recurrent state, which exists once per sequence.
         row = self.index // (cut.length * cut.width) * cut.width + self.index % cut.width
         memory = tuple(part.index_select(0, row) for part in cut.memory)
         answers = network.sequence(observation.unflatten(0, (cut.length, -1)), memory, self.keep())
         return tuple(answer.flatten(0, 1) for answer in answers)
 
     def keep(self) -> Tensor:
-        """(T, S) 0.0 where a step is the first of an episode; a sequence's first step goes by its own memory."""
+        """(T, S) 0.0 where a step is the first of an episode, else 1.0."""
+        # Always 1.0 at the first step of a sequence: its stored state has already been reset if an episode began there.
         assert self.sequences is not None
         ended = self.read("ended").unflatten(0, (self.sequences.length, -1))
         return torch.cat((torch.ones_like(ended[:1]), ~ended[:-1])).to(torch.float32)
@@ -67,27 +70,18 @@ class Minibatch:
 
 
 def steps_of(first: Tensor, length: int, width: int) -> Tensor:
-    """Where the steps of sequences lie that begin at `first` (...): (T, ...)."""
+    """Positions (T, ...) of all steps of the sequences that start at positions `first` (...)."""
     time = torch.arange(length, device=first.device).view(-1, *[1] * first.ndim)
     return first + time * width
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """An additional lesson for a network that remembers: to foretell something of the next observation."""
-
-    weight: float
-    """Of its squared error, in the loss."""
-    target: Callable[[Tensor], Tensor]
-    """Reads from an observation (T, S, ...) what the step before it should have foretold, (T, S, K)."""
-
-
 class PPOLoss(nn.Module):
-    """Clipped surrogate, value error and entropy, and the error of forecasts where there are any."""
+    """Clipped surrogate, value error and entropy bonus, and the forecast error if there are forecasts."""
 
     def __init__(
         self,
         network: nn.Module,
+        actions: ActionFamily,
         clip_range: float,
         clip_range_vf: float | None,
         ent_coef: float,
@@ -97,6 +91,7 @@ class PPOLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
+        self._actions = actions
         self._clip = clip_range
         self._value_clip = clip_range_vf
         self._entropy_weight = ent_coef
@@ -105,43 +100,47 @@ class PPOLoss(nn.Module):
         self._forecast = forecast
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The cohort's share of the global loss, and its shares of what is worth watching."""
-        logits, value, *foretold = batch.ask(self.network)
-        log_probabilities = distributions.log_softmax(logits)
-        log_ratio = distributions.chosen(log_probabilities, batch.read("action")) - batch.read("log_probability")
+        """The cohort's share of the global loss, and of each metric."""
+        outputs, value, *predicted = batch.ask(self.network)
+        distribution = self._actions.of(outputs)
+        log_ratio = distribution.log_probability(batch.read("action")) - batch.read("log_probability")
         ratio = log_ratio.exp()
         advantage = batch.read("advantage")
         if self._normalises:
+            # Moments of the whole minibatch: a rank's own would make the loss depend on the division into ranks.
             advantage = (advantage - batch.moments[0]) / (batch.moments[1] + 1e-8)
+        # The larger of the two losses: clipping never makes a bad step look better.
         policy = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - self._clip, 1 + self._clip))
         error = self._value_error(value, batch)
-        entropy = distributions.entropy(log_probabilities)
+        entropy = distribution.entropy()
         share = batch.share
         policy_loss, value_loss, mean_entropy = policy.sum() * share, 0.5 * error.sum() * share, entropy.sum() * share
         loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * mean_entropy
-        lessons = {}
+        auxiliary = {}
         if self._forecast is not None:
-            lessons["forecast_loss"] = self._forecast_error(foretold[0], batch, self._forecast) * share
-            loss = loss + self._forecast.weight * lessons["forecast_loss"]
+            auxiliary["forecast_loss"] = self._forecast_error(predicted[0], batch, self._forecast) * share
+            loss = loss + self._forecast.weight * auxiliary["forecast_loss"]
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,
                 "entropy": mean_entropy,
+                # The estimator (r - 1) - log r is never negative and has less variance than -log r.
                 "approx_kl": ((ratio - 1) - log_ratio).sum() * share,
                 "clip_fraction": ((ratio - 1).abs() > self._clip).float().sum() * share,
             }
-        return loss, {name: value.detach() for name, value in (metrics | lessons).items()}
+        return loss, {name: value.detach() for name, value in (metrics | auxiliary).items()}
 
-    def _forecast_error(self, foretold: Tensor, batch: Minibatch, forecast: Forecast) -> Tensor:
-        """The sum of squared errors over all steps whose next one is in the same sequence and episode."""
+    def _forecast_error(self, predicted: Tensor, batch: Minibatch, forecast: Forecast) -> Tensor:
+        """The sum of squared errors over all steps whose successor is in the same sequence and episode."""
         assert batch.sequences is not None
         length = batch.sequences.length
         target = forecast.target(batch.read("observation").unflatten(0, (length, -1)))
-        error = (foretold.unflatten(0, (length, -1))[:-1] - target[1:]).square().sum(-1)
+        error = (predicted.unflatten(0, (length, -1))[:-1] - target[1:]).square().sum(-1)
         return (error * batch.keep()[1:]).sum()
 
     def _value_error(self, value: Tensor, batch: Minibatch) -> Tensor:
+        """Squared errors (B,); with clipping the larger of the clipped and the unclipped one."""
         target = batch.read("target")
         error = (value - target).square()
         if self._value_clip is None:
@@ -152,7 +151,7 @@ class PPOLoss(nn.Module):
 
 
 class CloningLoss(nn.Module):
-    """Behaviour cloning: the log-likelihood of a teacher's actions, and the value of following it."""
+    """Behaviour cloning: negative log-likelihood of the teacher's actions, and the error of the teacher's values."""
 
     def __init__(self, network: nn.Module, vf_coef: float) -> None:
         super().__init__()
@@ -160,7 +159,7 @@ class CloningLoss(nn.Module):
         self._value_weight = vf_coef
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The cohort's share of the global loss and its metrics."""
+        """The cohort's share of the global loss, and of each metric."""
         logits, value = batch.ask(self.network)
         log_probabilities = distributions.log_softmax(logits)
         action = batch.read("action")

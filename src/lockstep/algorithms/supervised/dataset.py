@@ -1,4 +1,4 @@
-"""What supervised learning knows of its data: samples by number, in groups of one shape, and what is counted."""
+"""Interfaces of the data of supervised learning: samples by number, in groups of one shape, and what is counted."""
 
 from typing import Any, Protocol
 
@@ -7,34 +7,34 @@ from torch import Tensor
 
 
 class Dataset(Protocol):
-    """Samples in groups; the samples of one group are computed together, in tensors of the same shape.
+    """Samples in groups; samples of one group have tensors of the same shape and are computed together.
 
-    Every rank has all of it, so that any rank can make any batch.
+    Every rank holds the whole dataset, so that any rank can compute any batch.
     """
 
     sizes: tuple[int, ...]
-    """Samples of each group."""
+    """Number of samples in each group."""
     classes: int
-    """Labels are numbers from 0 up to this."""
+    """Number of classes C; labels are 0 to C - 1."""
 
     def inputs(self, group: int, index: Tensor) -> Any:
-        """What the network sees of some samples of a group: (B,) sample numbers within the group -> B samples."""
+        """The network's inputs for samples of a group: (B,) sample numbers within the group -> B samples."""
 
     def labels(self, group: int, index: Tensor) -> Tensor:
-        """The labels of some samples of a group: (B,) int64."""
+        """The labels of samples of a group: (B,) int64."""
 
 
 class Tally(Protocol):
-    """What a validation counts: sums over samples, which add up in any number of parts."""
+    """What a validation counts: sums over samples, which can be added over batches and ranks."""
 
     size: int
-    """How many sums."""
+    """Number of sums."""
 
     def count(self, log_probabilities: Tensor, inputs: Any, label: Tensor, weight: Tensor) -> Tensor:
         """(size,) float64 sums over a batch: log-probabilities (B, C), labels (B,) and weights (B,), 0 for padding."""
 
     def numbers(self, total: Tensor) -> dict[str, float]:
-        """What the sums over all samples say; `log_loss` and `accuracy` among it."""
+        """Metrics from the sums over all samples; they include `samples`, `log_loss` and `accuracy`."""
 
 
 class PlainTally:
@@ -48,12 +48,12 @@ class PlainTally:
 
     def numbers(self, total: Tensor) -> dict[str, float]:
         """See Tally."""
-        samples, surprise, hits = total.tolist()
-        return {"samples": samples, "log_loss": surprise / samples, "accuracy": hits / samples}
+        samples, log_loss, hits = total.tolist()
+        return {"samples": samples, "log_loss": log_loss / samples, "accuracy": hits / samples}
 
 
 def basic_sums(log_probabilities: Tensor, label: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples, the sum of their log losses, and how often the most probable class came, in float64."""
+    """Number of samples, sum of their log losses, and number of correct predictions, in float64."""
     wide = weight.double()
     chosen = log_probabilities.double().gather(1, label[:, None]).squeeze(1)
     hit = (log_probabilities.argmax(1) == label).double()
@@ -61,12 +61,12 @@ def basic_sums(log_probabilities: Tensor, label: Tensor, weight: Tensor) -> tupl
 
 
 def class_counts(dataset: Dataset, lanes: range, total_lanes: int, device: torch.device) -> Tensor:
-    """(C,) float64: samples of each class among every total_lanes-th sample, from each of these lanes' numbers on."""
+    """(C,) float64: samples of each class in these lanes; lane i has every total_lanes-th sample from i on."""
     counts = torch.zeros(dataset.classes, dtype=torch.float64, device=device)
     classes = torch.arange(dataset.classes, device=device)
     for group, size in enumerate(dataset.sizes):
         for lane in lanes:
             label = dataset.labels(group, torch.arange(lane, max(lane, size), total_lanes, device=device))
-            # Compared class by class: a bincount on a GPU adds in the order of arrival.
+            # Not bincount, which on a GPU adds in an order that is not deterministic.
             counts += (label[:, None] == classes).sum(0)
     return counts

@@ -1,8 +1,8 @@
-"""How a pass over samples is cut into batches and lanes. K: groups, M: batches, L: lanes, W: places of a lane.
+"""Divides a pass over the samples into batches and lanes. K: groups, M: batches, L: lanes, W: places of a lane.
 
-Every sample is in exactly one batch, and every batch has its share of every group, so all batches are alike and none is
-ragged: batch m of a group with n samples holds the m-th of M nearly equal parts of their order. A batch's places are
-the same for any number of ranks; those beyond its last sample are padding, which weighs nothing.
+Every sample is in exactly one batch, and every batch has its share of every group, so all batches have the same shape:
+batch m of a group with n samples holds the m-th of M nearly equal parts of their order. The places of a batch are the
+same for any number of ranks; those beyond its last sample are padding with weight 0.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lockstep.compute import random
 
 @dataclass(frozen=True)
 class Places:
-    """Which samples stand where in the batches of a pass, for some lanes and one group."""
+    """Which sample is at which place of the batches of a pass, for some lanes and one group."""
 
     index: Tensor
     """(M, L x W) int64: sample numbers within the group."""
@@ -26,41 +26,42 @@ class Places:
 
 
 class Pass:
-    """The sizes of a pass: they depend on the samples, the batch and the lanes, on nothing else."""
+    """The sizes of a pass: functions of the samples, the batch size and the number of lanes alone."""
 
     def __init__(self, sizes: tuple[int, ...], batch_size: int, lanes: int) -> None:
         self.sizes, self.lanes = sizes, lanes
         self.samples = sum(sizes)
         self.batches = -(-self.samples // batch_size)
         self.groups = [group for group, size in enumerate(sizes) if size]
-        """Those that have samples."""
+        """The groups that have samples."""
 
     def width(self, group: int) -> int:
-        """W: places that a lane has for a group in every batch."""
+        """W: places of a lane for a group in every batch."""
         return -(-self.sizes[group] // (self.batches * self.lanes))
 
     def counts(self) -> list[int]:
-        """Samples of each batch, over all groups and lanes."""
+        """Number of samples in each batch, over all groups and lanes."""
         return [sum(stop - start for start, stop in self._cuts(number)) for number in range(self.batches)]
 
     def _cuts(self, number: int) -> list[tuple[int, int]]:
         return [(size * number // self.batches, size * (number + 1) // self.batches) for size in self.sizes]
 
     def places(self, group: int, lanes: range, order: Tensor, noise: Tensor) -> Places:
-        """Where the samples of a group stand; `order` holds their numbers, `noise` a word for each number."""
+        """The places of a group's samples. `order`: their numbers as the pass goes; `noise`: a word per number."""
         size, device = self.sizes[group], order.device
         batch = torch.arange(self.batches, device=device)
         start, stop = size * batch // self.batches, size * (batch + 1) // self.batches
         lane = torch.arange(lanes.start, lanes.stop, device=device)
-        # Dealt to the lanes one by one, so that no lane has all of the padding.
+        # Dealt out to the lanes in turn, so that the padding at the end is spread over all lanes.
         place = torch.arange(self.width(group), device=device) * self.lanes + lane[:, None]
+        # Padding repeats the last sample, so that it is valid input; its weight is 0.
         position = start[:, None] + place.flatten()
         index = order[position.clamp(max=size - 1)]
         return Places(index, (position < stop[:, None]).float(), noise[index])
 
 
 def shuffled(plan: Pass, seed: int, epoch: int, lanes: range, device: torch.device) -> list[Places]:
-    """The places of a training pass for each group that has samples: the order comes from (seed, epoch) alone."""
+    """The places of a training pass for each group with samples; the order is a function of (seed, epoch) alone."""
     found = []
     for group in plan.groups:
         number = torch.tensor([group], device=device)
@@ -72,7 +73,7 @@ def shuffled(plan: Pass, seed: int, epoch: int, lanes: range, device: torch.devi
 
 
 def in_order(plan: Pass, lanes: range, device: torch.device) -> list[Places]:
-    """The places of a pass that only measures: samples as they come."""
+    """The places of a validation pass for each group with samples, in the order of the dataset."""
     found = []
     for group in plan.groups:
         everyone = torch.arange(plan.sizes[group], device=device)

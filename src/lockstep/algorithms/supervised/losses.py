@@ -1,4 +1,4 @@
-"""The loss of a classifier, a module whose forward the replicas watch. B: samples of a micro-batch, C: classes."""
+"""The loss of a classifier, a module that DDP can wrap. B: samples of a micro-batch, K: members, C: classes."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from lockstep.rl import distributions
 
 @dataclass
 class Batch:
-    """Some samples of one group: read inside the loss, so that gathering them is part of a recorded graph."""
+    """Some samples of one group, read inside the loss so that gathering them is part of a recorded graph."""
 
     dataset: Dataset
     group: int
@@ -21,15 +21,15 @@ class Batch:
     weight: Tensor
     """(B,) 1 for a sample, 0 for padding."""
     noise: Tensor
-    """(B,) a random word for each sample, which decides what dropout leaves out."""
+    """(B,) a random word for each sample, which determines its dropout mask."""
     share: Tensor
-    """() 1 / what the world's batch weighs: makes sums of cohorts and groups global means."""
+    """() 1 / total weight of the global batch, which turns the sums of cohorts and groups into global means."""
     count_share: Tensor
-    """() 1 / samples of the world's batch."""
+    """() 1 / samples of the global batch: for metrics, which ignore class weights."""
 
 
 class ClassificationLoss(nn.Module):
-    """Cross-entropy or focal loss, with class weights and smoothed labels where asked for."""
+    """Cross-entropy or focal loss, with optional class weights and label smoothing."""
 
     def __init__(
         self, network: nn.Module, class_weights: Tensor | None = None, gamma: float = 0.0, smoothing: float = 0.0
@@ -45,12 +45,12 @@ class ClassificationLoss(nn.Module):
         self._class_weights = class_weights
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The micro-batch's share of the global loss, and its shares of what is worth watching."""
+        """The micro-batch's share of the global loss, and of each metric."""
         label = batch.dataset.labels(batch.group, batch.index)
         logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise)
         log_probabilities = by_member(logits)
         chosen = distributions.chosen(log_probabilities, label[:, None].expand(log_probabilities.shape[:2]))
-        # Members learn each by itself: what they agree on together is not what is minimised.
+        # Each member has its own loss; the loss of their averaged prediction is not minimised.
         value = sample_losses(log_probabilities, chosen, self._gamma, self._smoothing).mean(1)
         if self._class_weights is not None:
             value = value * self._class_weights[label]
@@ -67,23 +67,24 @@ class ClassificationLoss(nn.Module):
 
 
 def sample_losses(log_probabilities: Tensor, chosen: Tensor, gamma: float, smoothing: float) -> Tensor:
-    """The losses (...) before class weights of log-probabilities (..., C), of which `chosen` (...) are the labels'."""
+    """Losses (...) before class weights, of log-probabilities (..., C); `chosen` (...): those of the labels."""
     value = -chosen
     if smoothing:
         value = (1.0 - smoothing) * value - smoothing * log_probabilities.mean(-1)
     if gamma:
+        # Rounding can make a probability exceed 1 slightly, and a power of a negative number is NaN.
         value = value * (1.0 - chosen.exp()).clamp(min=0.0) ** gamma
     return value
 
 
 def inverse_frequency(counts: Tensor, power: float) -> Tensor:
-    """(C,) class weights total / (C x count), to a power; a class that never came weighs nothing."""
+    """(C,) class weights (total / (C x count)) ** power; 0 for a class without samples."""
     weights = (counts.sum() / (len(counts) * counts.clamp(min=1))) ** power
     return torch.where(counts > 0, weights, 0.0).float()
 
 
 def batch_weights(labels: list[Tensor], weights: list[Tensor], class_weights: Tensor | None) -> Tensor:
-    """(M,) what each batch of a pass weighs, by its samples' classes; from places over all lanes, group by group."""
+    """(M,) total weight of each batch of a pass, by its samples' classes; from the places of all lanes, per group."""
     total = torch.zeros(weights[0].shape[0], dtype=torch.float64, device=weights[0].device)
     for label, weight in zip(labels, weights, strict=True):
         each = weight if class_weights is None else weight * class_weights[label]

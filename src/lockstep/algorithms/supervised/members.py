@@ -1,4 +1,4 @@
-"""Several opinions as one: a network may answer for K members, who learn apart and are believed together.
+"""Ensembles inside a network: it may have K members, trained separately and averaged for predictions.
 
 B: samples, K: members, C: classes.
 """
@@ -16,6 +16,6 @@ def by_member(logits: Tensor) -> Tensor:
 
 
 def together(log_probabilities: Tensor) -> Tensor:
-    """(B, K, C) -> (B, C): the log of the members' mean probability."""
+    """(B, K, C) -> (B, C): the log of the mean of the members' probabilities."""
     members = log_probabilities.shape[1]
     return log_probabilities.squeeze(1) if members == 1 else log_probabilities.logsumexp(1) - math.log(members)

@@ -1,4 +1,4 @@
-"""The weights of a run: those that are trained and, where asked for, their average over the updates."""
+"""The weights of a run: the trained ones and, optionally, their moving average over the updates."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from lockstep.rl.target_networks import target_of
 
 
 class SupervisedModel(nn.Module):
-    """A network and the slow average of its weights; the average, where there is one, is what answers."""
+    """A network and the moving average of its weights; predictions use the average if there is one."""
 
     def __init__(self, network: nn.Module, averages: bool) -> None:
         super().__init__()
@@ -19,16 +19,16 @@ class SupervisedModel(nn.Module):
 
     @property
     def serving(self) -> nn.Module:
-        """The weights that are measured and used."""
+        """The network that is validated and used for predictions."""
         return self.network if self.average is None else self.average
 
     def forward(self, inputs: Any) -> tuple[Tensor]:
-        """Log-probabilities (B, C) without dropout, as the first of what a model answers."""
+        """Log-probabilities (B, C) without dropout, in a tuple as every model returns its outputs."""
         return (together(by_member(self.serving(inputs, None))),)
 
     @torch.no_grad()
     def follow(self, share: Tensor) -> None:
-        """Move the average this share, a number on the device, of the way to the weights."""
+        """Move the average towards the weights by `share`, a scalar on the device, as recorded graphs need."""
         if self.average is None:
             return
         for slow, fast in zip(self.average.parameters(), self.network.parameters(), strict=True):
@@ -36,5 +36,6 @@ class SupervisedModel(nn.Module):
 
 
 def average_share(decay: float, updates: int) -> float:
-    """How far the average goes: less and less at first, so that the start of the run is soon forgotten."""
+    """1 - decay; larger in the first updates."""
+    # With the full decay from the start, the random initial weights would dominate the average for long.
     return 1.0 - min(decay, (1 + updates) / (10 + updates))

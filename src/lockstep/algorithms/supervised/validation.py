@@ -1,14 +1,13 @@
-"""How good a classifier is: samples shared out over lanes, counted as sums, added up over the world."""
+"""Validates a classifier: samples are divided among lanes, and the sums are added over all ranks."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.dataset import Dataset, Tally
 from lockstep.algorithms.supervised.epoch_plan import Pass, Places, in_order
-from lockstep.algorithms.supervised.model import SupervisedModel
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
@@ -17,26 +16,26 @@ from lockstep.reporting.evaluation import Evaluation
 
 @dataclass
 class Validation(Evaluation):
-    """What was counted of some samples. As a return it is the negative log loss, since the loop looks for the most."""
+    """The result of a validation. Its return is the negative log loss, as the loop keeps the highest return."""
 
     measured: dict[str, float] = field(default_factory=dict)
-    """What the tally says."""
+    """The tally's metrics."""
     total: Tensor | None = None
     """The tally's sums."""
 
     @classmethod
     def of(cls, total: Tensor, tally: Tally, seed: int) -> "Validation":
-        """The validation that some sums amount to."""
+        """The validation with these sums."""
         measured = tally.numbers(total)
         return cls([-measured["log_loss"]], [int(measured["samples"])], seed, measured=measured, total=total)
 
     @property
     def log_loss(self) -> float:
-        """The mean over samples."""
+        """Mean log loss over the samples."""
         return self.measured["log_loss"]
 
     def numbers(self) -> dict[str, float]:
-        """What is worth a place in the log."""
+        """The metrics to log."""
         return {name: value for name, value in self.measured.items() if name != "samples"}
 
     def summary(self) -> dict[str, Any]:
@@ -46,7 +45,7 @@ class Validation(Evaluation):
 
 @dataclass
 class _Seat:
-    """Where the samples of one group are put to be measured: tensors that stay where they are."""
+    """The sample numbers and weights of one group, in tensors that are filled in place for recorded graphs."""
 
     group: int
     index: Tensor
@@ -54,11 +53,11 @@ class _Seat:
 
 
 class Validator:
-    """Measures a model on a dataset, batch by batch, in standing tensors that a GPU can replay from."""
+    """Validates a model on a dataset, batch by batch; the computation of a batch can be recorded as a CUDA graph."""
 
     def __init__(
         self,
-        model: SupervisedModel,
+        model: nn.Module,
         dataset: Dataset,
         tally: Tally,
         world: World,
@@ -67,6 +66,7 @@ class Validator:
         precision: Precision,
         accelerator: Accelerator,
     ) -> None:
+        """`model`: inputs -> (log-probabilities (B, C),), as SupervisedModel returns."""
         self._model, self._dataset, self._tally, self._world = model, dataset, tally, world
         self._batch_size, self._precision = batch_size, precision
         self._plan = Pass(dataset.sizes, batch_size, world.lanes.total)
@@ -75,9 +75,10 @@ class Validator:
         self._measure = [accelerator.record(self._measure_once) for _ in world.lanes.cohorts]
 
     def validate(self, samples: int, seed: int) -> Validation:
-        """Measure this many samples at most. Called by every rank."""
+        """Validate on at most this many samples. Called by every rank."""
         plan, seats, measure = self._plan, self._seats, self._measure
         if samples < plan.samples:
+            # The same share of every group. Other shapes, so the recorded graphs cannot be used.
             sizes = tuple(-(-size * samples // plan.samples) for size in plan.sizes)
             plan = Pass(sizes, self._batch_size, plan.lanes)
             seats = [self._empty_seats(plan, len(lanes)) for lanes in self._world.lanes.cohorts]
@@ -89,6 +90,7 @@ class Validator:
             for number in range(plan.batches):
                 _seat(own, places, number)
                 once(own)
+            # Per cohort: in exact mode a cohort is one lane, and lane sums are added in lane order.
             parts.append(self._sums.clone())
         return Validation.of(self._world.total(parts).cpu(), self._tally, seed)
 

@@ -1,4 +1,4 @@
-"""Who acts: plans, or the policy prior alone. E: environments, H: horizon, A: numbers in an action."""
+"""Chooses actions: by planning, or with the policy prior alone. E: environments, H: horizon, A: action size."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from lockstep.compute.host_transfer import Answer, HostTransfer
 from lockstep.compute.precision import Precision
 
 Change = Callable[[Any], Any]
-"""Records a function, or leaves it as it is."""
+"""Records a function as a CUDA graph, or returns it unchanged."""
 
 
 class Actor:
-    """Acts on what the host sees: `see`, then `decide`, then `action`, which alone waits for the device."""
+    """Acts on host observations: `see`, then `decide`, then `action`. Only `action` waits for the device."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Actor:
         explores: bool,
         recorded: Change = lambda f: f,
     ) -> None:
-        """`planner`: None = the policy prior alone. `index` (E,): the environments' numbers over the whole run.
+        """`planner`: None = the policy prior alone. `index` (E,): the environments' numbers in the whole run.
 
-        `explores`: with noise, as in training; without it, the best that is known.
+        `explores`: add noise, as in training.
         """
         self._model, self._planner, self._precision = model, planner, precision
         self._index, self._task, self._seed = index, task, seed
@@ -41,6 +41,7 @@ class Actor:
         device, count, spaces = index.device, len(index), model.spaces
         horizon = planner.search.horizon if planner is not None else 1
         self._seen = HostTransfer(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
+        # Buffers that are changed in place: a recorded plan reads and writes fixed addresses.
         self._mean = torch.zeros((count, horizon, spaces.action), device=device)
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._action = torch.zeros((count, spaces.action), device=device)
@@ -48,24 +49,24 @@ class Actor:
         self._choose = recorded(self._chosen)
 
     def board(self, index: Tensor, task: Tensor | None) -> None:
-        """Change over to other environments (E,), which are at the beginning of their episodes."""
+        """Switch to other environments (E,), which are at the start of their episodes."""
         self._index.copy_(index)
         if self._task is not None and task is not None:
             self._task.copy_(task)
 
     def see(self, observation: Tensor, ended: Tensor | None = None) -> None:
-        """Take in host observations; where an episode has ended (E,), the last plan is forgotten."""
+        """Send host observations to the device; where an episode has ended (E,), the last plan is discarded."""
         going_on = torch.ones(len(self._index)) if ended is None else ~ended
         self._seen.send(observation=observation, going_on=going_on)
 
     def decide(self, clock: int) -> None:
-        """Begin to choose actions for the step of this number; what is drawn for it depends on the number alone."""
+        """Start choosing actions for step `clock`, the counter of the random numbers; returns at once on a GPU."""
         self._clock.fill_(clock)
         self._choose()
         self._answer.ask(self._action)
 
     def action(self) -> Tensor:
-        """What was decided, (E, A) on the host."""
+        """Wait for the chosen actions, (E, A) on the host."""
         return self._answer.wait()
 
     @torch.no_grad()
@@ -76,6 +77,7 @@ class Actor:
             if self._planner is None:
                 action = self._prior(observation, noise)
             else:
+                # Zero at the start of an episode: another episode's plan is no starting point.
                 before = self._mean * self._seen.views["going_on"]
                 action, mean = self._planner.plan(observation, before, noise, self._task, self._explores)
                 self._mean.copy_(mean)
@@ -94,10 +96,11 @@ class Actor:
         return self._model.policy.act(world.encode(observation, task), task, mask, noise)
 
     def state(self) -> Tensor:
-        """(E, H, A) what the next plans begin with."""
+        """(E, H, A) means that the next plans start from."""
         return self._mean * self._seen.views["going_on"]
 
     def load(self, observation: Tensor, mean: Tensor) -> None:
-        """Go on from a state of `state` and what is seen now; plans of another length are made anew."""
+        """Restore what `state` returned, with the current observation."""
+        # A run may be resumed with another horizon; then plans start from zero.
         self._mean.copy_(mean if mean.shape == self._mean.shape else torch.zeros_like(self._mean))
         self.see(observation)

@@ -1,4 +1,4 @@
-"""Acting: one cohort's environments and the memory that they fill. E: environments, A: numbers in an action."""
+"""Acting: one cohort's environments and the replay buffer they fill. E: environments, A: action size."""
 
 from collections.abc import Mapping
 
@@ -16,14 +16,14 @@ from lockstep.rl.rollout import EpisodeLedger
 from lockstep.rl.sequence_replay import SequenceReplay
 
 MANY_TASKS = "task"
-"""The memory's column for the number of a step's task, where there are several."""
+"""Replay column with the number of a step's task, if there are several tasks."""
 
 
 class Collector:
-    """The environments of one cohort, which live on the host, and what is remembered of them on the device."""
+    """Runs the environments of one cohort on the host, and stores their steps in a replay buffer on the device."""
 
     data_digest = ""
-    """There is no data but what is made here."""
+    """Empty: there is no recorded data."""
 
     def __init__(
         self,
@@ -40,42 +40,43 @@ class Collector:
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        """`index` (E,): the environments' numbers over the whole run. `steps`: of a round.
+        """`index` (E,): the environments' numbers in the whole run. `steps`: of a round.
 
-        `task` (E,) and `mask` (E, A), zero for actions that a task does not have: on the host, where there are several.
+        `task` (E,), and `mask` (E, A), zero for components that a task does not have: on the host; None for one task.
         """
         self.lanes, self.memory = lanes, memory
         self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
         actor.see(self._observation, torch.ones(env.count, dtype=torch.bool))
-        self._wild: Tensor | None = None
+        self._random: Tensor | None = None
         self._ledger = EpisodeLedger(env.count, torch.device("cpu"))
         self._reward = torch.zeros((steps, env.count))
         self._ended = torch.zeros((steps, env.count), dtype=torch.bool)
         self._info: dict[str, Tensor] = {}
-        self._time = 0  # steps of this round so far
+        self._time = 0  # steps of the current round so far
 
-    def decide(self, number: int, wildly: bool) -> None:
-        """Begin to choose the actions of the step of this number: at random, or as the actor does."""
+    def decide(self, number: int, at_random: bool) -> None:
+        """Start choosing the actions of step `number`: uniformly at random, or with the actor."""
         with self._watch.part("acting"):
-            if wildly:
+            if at_random:
                 numbers = torch.arange(self._env.action_dim)
-                self._wild = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
+                self._random = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
                 if self._mask is not None:
-                    self._wild = self._wild * self._mask
+                    self._random = self._random * self._mask
             else:
-                self._wild = None
+                self._random = None
                 self._actor.decide(number)
 
     def act(self, number: int) -> None:
-        """Do what was decided and remember what came of it."""
+        """Step the environments with the chosen actions and store the result as row `number`."""
         with self._watch.part("acting"):
-            action = self._actor.action() if self._wild is None else self._wild
+            action = self._actor.action() if self._random is None else self._random
         with self._watch.part("environment"):
             transition = self._env.step(action)
         with self._watch.part("acting"):
             ended = transition.terminated | transition.truncated
+            # What followed in the same episode, not the first observation of the next one.
             following = transition.observation if transition.final_observation is None else transition.final_observation
             task = {} if self._task is None else {MANY_TASKS: self._task}
             self.memory.append(
@@ -100,16 +101,16 @@ class Collector:
         self._time += 1
 
     def report(self) -> Stats:
-        """What there is to say about the episodes that ended in a round."""
+        """Metrics of the episodes that ended in a round."""
         self._time = 0
         episodes = self._ledger.close(self._reward, self._ended, self._info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
-        # The mean of the tasks' numbers would tell nothing.
-        told = {name: values for name, values in episodes.info.items() if name != MANY_TASKS}
-        return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in told.items()}
+        # A mean of task numbers has no meaning.
+        reported = {name: values for name, values in episodes.info.items() if name != MANY_TASKS}
+        return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:
-        """Each lane's environments, plans, unfinished episodes and memory."""
+        """Each lane's environments, plans, unfinished episodes and replay buffer."""
         envs = {f"env.{name}": value for name, value in self._env.state().items()}
         envs |= {"ledger.return": self._ledger.open_return, "ledger.length": self._ledger.open_length}
         envs["plan"] = self._actor.state()
@@ -117,13 +118,13 @@ class Collector:
         return cut(self.lanes, envs, memory)
 
     def load(self, lanes: LaneStates, written: int) -> None:
-        """Take up a state from `state`, saved in any division of the lanes."""
+        """Restore what `state` returned, with the lanes divided in any way."""
         saved = joined(self.lanes, lanes, "env.")
         count = len(next(iter(saved.values())))
         if count != self._env.count:
             raise UserError(
                 f"num_envs: the checkpoint has {count} environments where this run would have {self._env.count}; "
-                "a run keeps its environments when it goes on"
+                "resume with the num_envs that the run was started with"
             )
         self._observation = self._env.load(saved)
         self._actor.load(self._observation, joined(self.lanes, lanes, "plan")[""])

@@ -1,4 +1,4 @@
-"""Numbers as classes: a value is spread over bins of its logarithm, and a network answers with logits. K: bins."""
+"""Regression as classification: two-hot targets over bins in symlog space, predicted as logits. K: bins."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def symlog(value: Tensor) -> Tensor:
-    """The logarithm of a number's size, with the number's sign: gentle near zero, and everything fits in."""
+    """sign(x) log(1 + |x|): nearly linear around zero, and compresses large values of either sign."""
     return torch.sign(value) * torch.log1p(torch.abs(value))
 
 
@@ -18,7 +18,7 @@ def symexp(value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Bins:
-    """K bins at equal distances from low to high, in units of `symlog`."""
+    """K equally spaced bins from low to high, in units of `symlog`."""
 
     low: float = -10.0
     high: float = 10.0
@@ -26,22 +26,22 @@ class Bins:
 
     @property
     def width(self) -> float:
-        """From one bin to the next."""
+        """Distance between neighbouring bins."""
         return (self.high - self.low) / (self.count - 1)
 
     def spread(self, value: Tensor) -> Tensor:
-        """Weights of the two bins next to each value: (...) -> (..., K), adding up to one."""
+        """Two-hot weights of the bins next to each value: (...) -> (..., K), adding up to one."""
         place = (symlog(value).clamp(self.low, self.high) - self.low) / self.width
-        # A tent over each bin: one on the spot, nothing from the next bin on.
+        # A triangle around each bin: 1 at the bin itself, 0 from its neighbours on.
         return (1.0 - (place.unsqueeze(-1) - self._numbers(value)).abs()).clamp(min=0.0)
 
     def expected(self, logits: Tensor) -> Tensor:
-        """The value that logits stand for: (..., K) -> (...)."""
+        """The expected value of logits: (..., K) -> (...)."""
         centres = self._numbers(logits) * self.width + self.low
         return symexp((torch.softmax(logits.float(), -1) * centres).sum(-1))
 
     def cross_entropy(self, logits: Tensor, value: Tensor) -> Tensor:
-        """How badly logits (..., K) predict values (...): (...). The target's weights may have more axes in front."""
+        """Cross-entropy (...) of logits (..., K) against values (...); logits may have more leading axes."""
         # The weights add up to one, so the logits' normaliser can be taken out of the sum.
         logits = logits.float()
         return torch.logsumexp(logits, -1) - (self.spread(value) * logits).sum(-1)

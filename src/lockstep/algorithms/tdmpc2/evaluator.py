@@ -1,4 +1,4 @@
-"""How good a model is: whole episodes without the noise of training, shared out over lanes. E: environments."""
+"""Evaluates a model on whole episodes without exploration noise, distributed over lanes. E: environments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,26 +14,24 @@ from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import ContinuousEnv
 from lockstep.reporting.evaluation import Evaluation
-from lockstep.rl.evaluation import evaluate
+from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 
-AT_ONCE = 128
-"""Episodes that a rank plays side by side: each has a simulator of its own, of a dozen megabytes."""
 _ACTORS = 8
-"""Actors that are kept; each may hold a recorded plan for all of its environments."""
+"""Actors that are kept; each may hold a recorded CUDA graph with its memory."""
 MakeEnv = Callable[[Tensor, int], ContinuousEnv]
-"""Environments with these numbers over the whole run (E,), on the host, and a seed."""
+"""(index (E,), seed) -> the environments with these numbers in the whole run; they return host tensors."""
 
 
 @dataclass
 class TaskEvaluation(Evaluation):
-    """Episodes of several tasks: what each earns is worth a place in the log, the mean of their numbers is not."""
+    """Episodes of several tasks: logs the mean return of each task instead of the mean task number."""
 
     tasks: tuple[str, ...] = ()
     number_column: str = ""
-    """Of `extra`: which task an episode was of."""
+    """Key of `extra` with the number of each episode's task."""
 
     def numbers(self) -> dict[str, float]:
-        """Each task's mean return besides the means over all."""
+        """The means over all episodes, and each task's mean return."""
         numbers, of = super().numbers(), self.extra[self.number_column]
         del numbers[f"{self.number_column}_mean"]
         for number in sorted(map(int, set(of))):
@@ -43,7 +41,7 @@ class TaskEvaluation(Evaluation):
 
 
 class Evaluator:
-    """Plays episodes; actors are kept for the next time that the same is asked for."""
+    """Plays episodes; keeps its actors, since recording a plan anew for every evaluation would take long."""
 
     def __init__(
         self,
@@ -55,34 +53,35 @@ class Evaluator:
         recorded: Change,
         name: str,
     ) -> None:
-        """`planner`: None = the policy prior alone. `name`: the workload's."""
+        """`planner`: None = the policy prior alone. `name`: the workload's name."""
         self._model, self._planner, self._make_env = model, planner, make_env
         self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
         self._actors: dict[tuple[int, int, bool], Actor] = {}
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
-        """Episodes 0..episodes-1, each in the environment of its number. Called by every rank."""
+        """Play episodes 0..episodes-1, each in the environment with its number. Called by every rank."""
 
         def make_env(index: Tensor) -> ContinuousEnv:
-            return self._make_env(index.cpu(), seed)
+            return self._make_env(index, seed)
 
-        found = evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=AT_ONCE)
+        found = evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=HOSTED_AT_ONCE)
         tasks = self._model.spaces.names
         return TaskEvaluation(**vars(found), tasks=tasks, number_column=f"{self._name}_task") if tasks[1:] else found
 
     def acting(self, seed: int, explore: bool = False, clock: int = 0) -> Callable[[Tensor, ContinuousEnv], Tensor]:
-        """A policy for environments that come one after another, each of them played from its first step on.
+        """A policy for one batch of environments after another, each played from its first step on.
 
-        It acts as an evaluation with this seed does, or with the noise of training. `clock`: of their first steps.
+        It acts as an evaluation with this seed does; `explore`: with the noise of training. `clock`: counter of the
+        random numbers at their first steps.
         """
         clocks: list[tuple[ContinuousEnv, int]] = []
 
         def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
             actor = self._actor(len(env.index), seed, explore)
-            goes_on = bool(clocks) and clocks[0][0] is env
-            now = clocks[0][1] + 1 if goes_on else clock
+            continues = bool(clocks) and clocks[0][0] is env
+            now = clocks[0][1] + 1 if continues else clock
             clocks[:] = [(env, now)]
-            if not goes_on:
+            if not continues:
                 actor.board(env.index, env.task if self._model.spaces.tasks > 1 else None)
             actor.see(observation, env.steps == 0)
             actor.decide(now)
@@ -91,17 +90,19 @@ class Evaluator:
         return act
 
     def _actor(self, count: int, seed: int, explores: bool) -> Actor:
-        """Who flies so many environments, whichever they are."""
+        """The actor for a batch of this size, whichever environments it holds."""
         key = (count, seed, explores)
         if key not in self._actors:
             if len(self._actors) == _ACTORS:
+                # The oldest one.
                 self._actors.pop(next(iter(self._actors)))
-            nowhere = torch.zeros(count, dtype=torch.int64, device=self._world.device)
+            # Placeholders, which `board` overwrites in place.
+            unset = torch.zeros(count, dtype=torch.int64, device=self._world.device)
             self._actors[key] = Actor(
                 self._model,
                 self._planner,
-                nowhere,
-                nowhere.clone() if self._model.spaces.tasks > 1 else None,
+                unset,
+                unset.clone() if self._model.spaces.tasks > 1 else None,
                 seed,
                 self._precision,
                 explores=explores,

@@ -13,12 +13,12 @@ from lockstep.compute.ops.activation import mish
 
 
 def simplices(features: Tensor, size: int) -> Tensor:
-    """Every `size` features in a row as a distribution (SimNorm): they are positive and add up to one."""
+    """SimNorm: a softmax over each group of `size` neighbouring features."""
     return torch.softmax(features.unflatten(-1, (-1, size)), -1).flatten(-2)
 
 
 class NormedLinear(nn.Linear):
-    """A linear map, a layer norm, and Mish, or distributions of `simplex` features each."""
+    """A linear layer, a layer norm, and Mish, or SimNorm over groups of `simplex` features."""
 
     def __init__(self, inputs: int, outputs: int, simplex: int = 0) -> None:
         super().__init__(inputs, outputs)
@@ -28,6 +28,7 @@ class NormedLinear(nn.Linear):
     def forward(self, features: Tensor) -> Tensor:
         """(..., D) -> (..., D')."""
         if fused_norm.fits(features, self._simplex):
+            # The kernel adds the bias itself.
             signal = F.linear(features, self.weight)
             return fused_norm.normed(signal, self.bias, self.norm.weight, self.norm.bias, None, self._simplex)
         features = self.norm(super().forward(features))
@@ -35,7 +36,7 @@ class NormedLinear(nn.Linear):
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, simplex: int = 0) -> nn.Sequential:
-    """Normed layers, and a plain linear one at the end, or one of distributions where `simplex` says how large."""
+    """Normed layers, then a plain linear layer, or one with SimNorm if `simplex` is set."""
     layers: list[nn.Module] = [NormedLinear(width, following) for width, following in pairwise((inputs, *hidden))]
     last = hidden[-1]
     layers.append(NormedLinear(last, outputs, simplex) if simplex else nn.Linear(last, outputs))
@@ -43,7 +44,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, simplex: int = 0) -> n
 
 
 class StackedLinear(nn.Module):
-    """N linear maps side by side, each with a layer norm where `normed`: weights with N first."""
+    """The weights of N linear layers, with N first; each has a layer norm if `normed`."""
 
     def __init__(self, members: int, inputs: int, outputs: int, normed: bool) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class StackedLinear(nn.Module):
 
 
 class _StackedScale(nn.Module):
-    """What a layer norm multiplies with and adds, for N members."""
+    """Scale and shift of a layer norm, for N members."""
 
     def __init__(self, members: int, features: int) -> None:
         super().__init__()
@@ -62,11 +63,11 @@ class _StackedScale(nn.Module):
 
 
 Stack = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]
-"""Each layer's weight, bias, and scale and shift of its norm, for some members."""
+"""Each layer's weight, bias, and its norm's scale and shift, for some members."""
 
 
 class Ensemble(nn.Sequential):
-    """N networks of the same shape, computed together by batched matrix products."""
+    """N networks of the same shape, computed together with batched matrix products."""
 
     def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
         widths = (inputs, *hidden, outputs)
@@ -88,14 +89,14 @@ class Ensemble(nn.Sequential):
         return stack
 
     def forward(self, features: Tensor, kept: Tensor | None = None) -> Tensor:
-        """Answers of all members, (B, D) -> (N, B, D'); `kept`: see `run`."""
+        """Outputs of all members, (B, D) -> (N, B, D'); `kept`: see `run`."""
         return run(self.stack(), features, kept)
 
 
 def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
-    """Answers of some members, (B, D) -> (N, B, D').
+    """Outputs of some members, (B, D) -> (N, B, D').
 
-    `kept` (N, B, hidden) is what the first layer's outputs are multiplied with: dropout, drawn by the caller.
+    `kept` (N, B, hidden): dropout factors for the first layer's outputs, drawn by the caller.
     """
     signal = features.expand(len(stack[0][0]), -1, -1)
     for weight, bias, scale, shift in stack:
@@ -106,6 +107,6 @@ def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
         if kept is not None:
             signal, kept = signal * kept, None
         if scale is not None and shift is not None:
-            even = F.layer_norm(signal, signal.shape[-1:], eps=fused_norm.EPS)
-            signal = mish(even * scale.unsqueeze(1) + shift.unsqueeze(1))
+            normalised = F.layer_norm(signal, signal.shape[-1:], eps=fused_norm.EPS)
+            signal = mish(normalised * scale.unsqueeze(1) + shift.unsqueeze(1))
     return signal

@@ -1,33 +1,133 @@
-"""Learning from what others did: a memory that was filled before the run, in the place of a collector."""
+"""Offline learning from recorded episodes: a replay buffer that is filled before the run, instead of a collector.
 
-from collections.abc import Mapping
+T: steps of an episode, O: observation size, A: action size.
+"""
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import psutil
+import torch
 from torch import Tensor
 
+from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
+from lockstep.algorithms.tdmpc2.model import Spaces
+from lockstep.algorithms.tdmpc2.sampler import columns
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.reporting.metrics import Stats
+from lockstep.rl.replay import bytes_of_row
 from lockstep.rl.sequence_replay import SequenceReplay
 
 
+@dataclass(frozen=True)
+class Episode:
+    """T steps: observation (T + 1, O), action (T, A), reward (T,), terminated (T,)."""
+
+    observation: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    task: int
+    """Its number among the tasks of the run that reads or writes it."""
+
+
+class RecordedEpisodes(Protocol):
+    """Recorded episodes, numbered from 0."""
+
+    @property
+    def count(self) -> int:
+        """Number of episodes."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of all episodes together."""
+
+    def lengths(self) -> list[int]:
+        """Steps of each episode."""
+
+    def digest(self) -> str:
+        """A digest that identifies these episodes."""
+
+    def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
+        """The episodes with these numbers, in the given order; padded with zeros to the largest task's sizes."""
+
+
 class Library:
-    """One cohort's part of the data. Nothing happens in it, and it is read again when a run is resumed."""
+    """One cohort's part of the data, with a collector's methods. It is read again when a run is resumed."""
 
     def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
-        """`data_digest`: tells all of the data from other data."""
+        """`data_digest`: identifies the whole data, not only this part."""
         self.lanes, self.memory, self.data_digest = lanes, memory, data_digest
 
-    def decide(self, number: int, wildly: bool) -> None:
-        """Nobody acts."""
+    def decide(self, number: int, at_random: bool) -> None:
+        """Nothing to do: there are no environments."""
 
     def act(self, number: int) -> None:
-        """Nobody acts."""
+        """Nothing to do: there are no environments."""
 
     def report(self) -> Stats:
-        """No episode ends."""
+        """Nothing to report."""
         return {}
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:
-        """Nothing that is not in the data."""
+        """Nothing to save: it is all in the data."""
         return {lane: {} for lane in self.lanes}
 
     def load(self, lanes: Mapping[int, Mapping[str, Tensor]], written: int) -> None:
-        """Nothing to take up."""
+        """Nothing to restore."""
+
+
+def read_library(
+    files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, seed: int, lanes: range, world: World
+) -> Library:
+    """Load these lanes' part of the data: lane i of n has the episodes i, i + n, i + 2n and so on."""
+    total = world.lanes.total
+    steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
+    # All lanes of a cohort share one tensor, so its rows are those of the longest lane.
+    rows = max(*steps, 2 * settings.horizon)
+    kept = columns(spaces)
+    _check_room(settings.data_dir, len(lanes) * rows * bytes_of_row(kept), world.device)
+    memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, settings.horizon)
+    filled = dict.fromkeys(lanes, 0)
+    numbers = [number for number in range(files.count) if number % total in lanes]
+    for number, episode in zip(numbers, files.episodes(numbers), strict=True):
+        lane = number % total
+        task = {MANY_TASKS: torch.full((len(episode.action),), episode.task)} if spaces.tasks > 1 else {}
+        memory.keep(
+            lane,
+            filled[lane],
+            observation=episode.observation[:-1],
+            following=episode.observation[1:],
+            action=episode.action,
+            reward=episode.reward,
+            terminated=episode.terminated,
+            **task,
+        )
+        filled[lane] += len(episode.action)
+    return Library(lanes, memory, files.digest())
+
+
+def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
+    """Check that data of so many bytes fits into the free memory of the device."""
+    on_gpu = device.type == "cuda"
+    free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} GiB are free on {device}; use more {'GPUs' if on_gpu else 'machines'} (each holds "
+            "only its lanes' part) or fewer files"
+        )
+
+
+def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int) -> str:
+    """Check before the start that there is data for every lane; returns a line for the plan."""
+    lacking = [lane for lane in range(lanes) if max(files.lengths()[lane::lanes], default=0) < settings.horizon]
+    if lacking:
+        raise UserError(
+            f"data_dir {settings.data_dir}: {files.count} episode(s) are too few, or too short for a horizon of "
+            f"{settings.horizon}, to give each of {lanes} lanes one; record more, or lower --lanes"
+        )
+    return f"data         {files.count:,} episodes, {files.steps:,} steps in {settings.data_dir}"

@@ -1,6 +1,6 @@
-"""The weights of TD-MPC2: a world model in a latent space, a policy prior, and the target of the values.
+"""The weights of TD-MPC2: a latent world model, a policy prior, and the target network of the values.
 
-T: time, B: samples, A: numbers in an action, Z: latent features, K: bins, N: value functions.
+T: time, B: samples, A: action size, Z: latent features, K: bins, N: value functions.
 """
 
 from dataclasses import dataclass, field
@@ -14,37 +14,37 @@ from lockstep.algorithms.tdmpc2.layers import Ensemble, StackedLinear, mlp
 from lockstep.compute.random import derive_seed
 from lockstep.rl.target_networks import target_of
 
-_DEVIATION = 0.02
+_DEVIATION = 0.02  # of the initial weights, as in the official program
 _HALF_LOG_TAU = 0.9189385332046727  # half the logarithm of 2 pi
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """What the tasks look like: one of them, or several that share a model."""
+    """Observation and action sizes of the tasks: one task, or several that share a model."""
 
     observation: int
-    """Numbers in an observation."""
+    """Observation size; that of the largest task."""
     actions: tuple[int, ...]
-    """Numbers in an action, of each task; shorter ones are filled up."""
+    """Action size of each task; smaller ones are padded to the largest."""
     episode_lengths: tuple[int, ...]
-    """Agent steps of an episode, of each task."""
+    """Agent steps of an episode, for each task."""
     terminates: bool = False
     """Whether an episode can end by the rules."""
     names: tuple[str, ...] = ()
-    """Of the tasks."""
+    """Names of the tasks."""
 
     @property
     def action(self) -> int:
-        """A: numbers in an action of any task."""
+        """A: the largest action size."""
         return max(self.actions)
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """Number of tasks."""
         return len(self.actions)
 
     def masks(self) -> Tensor:
-        """(tasks, A) one where a task has such an action, else zero."""
+        """(tasks, A) 1 for the components of an action that a task has, else 0."""
         return (torch.arange(self.action) < torch.tensor(self.actions).unsqueeze(1)).float()
 
 
@@ -59,16 +59,20 @@ class Sizes:
     values: int
     """N."""
     task: int = 0
-    """Numbers in a task's embedding; 0 where there is one task."""
+    """Size of a task's embedding; 0 if there is one task."""
     simplex: int = 8
+    """Features of a SimNorm group."""
     log_std: tuple[float, float] = (-10.0, 2.0)
+    """Bounds of the policy prior's log standard deviation."""
     bins: Bins = field(default_factory=Bins)
+    dropout: float = 0.01
+    """Dropout probability after the first layer of the value functions."""
 
 
 class WorldModel(nn.Module):
-    """Everything that learns from what happened: encoder, dynamics, reward, values, and when an episode ends.
+    """Encoder, dynamics, reward, value functions, and termination if episodes can end by the rules.
 
-    Inputs are (..., features) with `task` (..., task) the tasks' embeddings, or None where there is one task.
+    Inputs are (..., features); `task` (..., task) are the tasks' embeddings, or None if there is one task.
     """
 
     def __init__(self, sizes: Sizes, spaces: Spaces) -> None:
@@ -84,57 +88,57 @@ class WorldModel(nn.Module):
         self.tasks = nn.Embedding(spaces.tasks, sizes.task) if sizes.task else None
 
     def embed(self, task: Tensor | None) -> Tensor | None:
-        """What the networks are told of tasks by number: (...) -> (..., task)."""
+        """Embeddings of task numbers: (...) -> (..., task)."""
         return None if self.tasks is None or task is None else self.tasks(task)
 
     def encode(self, observation: Tensor, task: Tensor | None) -> Tensor:
-        """An observation in the latent space: (..., Z)."""
+        """The latent state of an observation: (..., Z)."""
         return self.encoder(joined(observation, task))
 
     def next(self, latent: Tensor, action: Tensor, task: Tensor | None) -> Tensor:
-        """Where an action leads to: (..., Z)."""
+        """The predicted next latent state: (..., Z)."""
         return self.dynamics(joined(latent, task, action))
 
     def reward_logits(self, latent: Tensor, action: Tensor, task: Tensor | None) -> Tensor:
-        """What an action brings at once: (..., K)."""
+        """Logits of the reward of an action: (..., K)."""
         return self.reward(joined(latent, task, action))
 
     def termination_logit(self, latent: Tensor, task: Tensor | None) -> Tensor:
-        """Whether an episode has ended by getting here: (...)."""
+        """Logit that the episode ends on reaching this state: (...)."""
         assert self.termination is not None
         return self.termination(joined(latent, task)).squeeze(-1)
 
     @torch.no_grad()
     def limit_embeddings(self) -> None:
-        """Shorten what the networks are told of a task to a length of one at most."""
+        """Scale task embeddings down to a norm of at most 1."""
         if self.tasks is not None:
             weight = self.tasks.weight
             weight.mul_((1.0 / (weight.norm(dim=1, keepdim=True) + 1e-7)).clamp(max=1.0))
 
 
 def joined(*parts: Tensor | None) -> Tensor:
-    """Parts that are there, side by side, each as often as the longest: (..., sum of features)."""
-    there = [part for part in parts if part is not None]
-    if all(part.shape[:-1] == there[0].shape[:-1] for part in there):
-        return torch.cat(there, -1)
-    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in there))
-    return torch.cat([part.expand(*shape, -1) for part in there], -1)
+    """Concatenate the parts that are not None, with leading axes broadcast: (..., sum of features)."""
+    present = [part for part in parts if part is not None]
+    if all(part.shape[:-1] == present[0].shape[:-1] for part in present):
+        return torch.cat(present, -1)
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in present))
+    return torch.cat([part.expand(*shape, -1) for part in present], -1)
 
 
 @dataclass
 class Choice:
-    """Actions of the policy prior."""
+    """Actions sampled from the policy prior."""
 
     action: Tensor
     """(..., A)"""
     entropy: Tensor
-    """(...) minus the logarithm of the action's density."""
+    """(...) minus the log-density of the action."""
     scaled_entropy: Tensor
-    """(...) the same before the action is squashed, times the numbers in an action: what learning is paid for."""
+    """(...) the same before squashing, times the action size: the entropy bonus of the loss."""
 
 
 class Policy(nn.Module):
-    """The policy prior: a normal distribution of actions, squashed to -1..1."""
+    """The policy prior: a normal distribution over actions, squashed to -1..1 by tanh."""
 
     def __init__(self, sizes: Sizes, spaces: Spaces) -> None:
         super().__init__()
@@ -142,23 +146,25 @@ class Policy(nn.Module):
         self._log_std = sizes.log_std
 
     def distribution(self, latent: Tensor, task: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the deviation, before squashing: (..., A) each, zero where the mask is."""
+        """Mean and log standard deviation before squashing: (..., A) each, zero where the mask is."""
         mean, spread = self.layers(joined(latent, task)).float().chunk(2, -1)
         low, high = self._log_std
+        # Squashed into the bounds rather than clamped, so that it has a gradient everywhere.
         log_std = low + 0.5 * (high - low) * (torch.tanh(spread) + 1.0)
         return (mean, log_std) if mask is None else (mean * mask, log_std * mask)
 
     def act(self, latent: Tensor, task: Tensor | None, mask: Tensor | None, noise: Tensor) -> Tensor:
-        """Actions drawn with standard normal noise: (..., A)."""
+        """Sample actions with standard normal noise: (..., A)."""
         mean, log_std = self.distribution(latent, task, mask)
         return torch.tanh(mean + _masked(noise, mask) * log_std.exp())
 
     def choose(self, latent: Tensor, task: Tensor | None, mask: Tensor | None, noise: Tensor) -> Choice:
-        """The same, with what a loss needs to know about them."""
+        """The same, with the entropies that the loss needs."""
         mean, log_std = self.distribution(latent, task, mask)
         noise = _masked(noise, mask)
         action = torch.tanh(mean + noise * log_std.exp())
         density = (-0.5 * noise.square() - log_std - _HALF_LOG_TAU).sum(-1)
+        # The change of density by tanh; 1e-6 keeps the logarithm finite where an action has saturated.
         squashing = torch.log(torch.relu(1.0 - action.square()) + 1e-6).sum(-1)
         size: Tensor | int = noise.shape[-1] if mask is None else mask.sum(-1)
         return Choice(action, squashing - density, -density * size)
@@ -169,7 +175,7 @@ def _masked(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class TDMPC2Model(nn.Module):
-    """All weights of a run: what is trained, the target that follows the values, and the scale of the values."""
+    """All weights of a run: the trained networks, the target network of the values, and the value scale."""
 
     value_scale: Tensor
     masks: Tensor | None
@@ -186,26 +192,26 @@ class TDMPC2Model(nn.Module):
 
     @property
     def bins(self) -> Bins:
-        """How the networks write numbers."""
+        """The bins in which rewards and values are predicted."""
         return self.sizes.bins
 
     def mask_of(self, task: Tensor | None) -> Tensor | None:
-        """Which numbers of an action a task has: (..., A)."""
+        """1 for the components of an action that a task has, else 0: (..., A)."""
         return None if self.masks is None or task is None else self.masks[task]
 
     def trained_parameters(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(weight.numel() for weight in self.parameters() if weight.requires_grad)
 
     def forward(self, observation: Tensor, task: Tensor | None = None) -> tuple[Tensor]:
-        """The policy prior's own action, without planning: (B, A)."""
+        """The policy prior's mean action, without planning: (B, A)."""
         embedded, mask = self.world.embed(task), self.mask_of(task)
         mean, _ = self.policy.distribution(self.world.encode(observation, embedded), embedded, mask)
         return (torch.tanh(mean),)
 
 
 def _initialise(model: TDMPC2Model, seed: int) -> None:
-    """Small weights from a truncated normal distribution, biases and what rewards and values answer at zero."""
+    """Truncated normal weights and zero biases; the last layers of rewards and values start at zero."""
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | StackedLinear):
@@ -213,6 +219,7 @@ def _initialise(model: TDMPC2Model, seed: int) -> None:
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.uniform_(module.weight, -_DEVIATION, _DEVIATION, generator=generator)
-    for answers in (model.world.reward[-1], model.world.values[-1]):
-        assert isinstance(answers, nn.Linear | StackedLinear)
-        nn.init.zeros_(answers.weight)
+    # Rewards and values are then predicted as zero everywhere at first, if the bins are symmetric around zero.
+    for output in (model.world.reward[-1], model.world.values[-1]):
+        assert isinstance(output, nn.Linear | StackedLinear)
+        nn.init.zeros_(output.weight)

@@ -1,6 +1,6 @@
-"""Random numbers in bulk: as core.random has them, by counter, but every word of a draw is used.
+"""Counter-based random numbers in bulk, like compute.random, but using all four words of each draw.
 
-On a GPU the normal numbers and the dropout of an update, and the normal numbers of a plan, are one kernel each.
+On a GPU the normal numbers and the dropout of an update, and the normal numbers of a plan, take one kernel each.
 """
 
 from typing import Any
@@ -21,6 +21,7 @@ def normals(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: i
 
         return _by_kernel(draw_normals, 4, seed, purpose, index, step, count)
     words = _words(seed, purpose, index, step, -(-count // 4))
+    # Box-Muller: two uniform numbers give two normal ones. log1p(-u), since u can be 0 but never 1.
     first, second = words.unflatten(-1, (-1, 2)).unbind(-1)
     radius = torch.sqrt(-2.0 * torch.log1p(-random.to_unit(first)))
     angle = 2.0 * torch.pi * random.to_unit(second)
@@ -33,25 +34,26 @@ def uniforms(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: 
 
 
 def kept(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, dropout: float) -> Tensor:
-    """Factors of dropout, `count` for each element of index: zero with that chance (to 1 in 65,536), else 1/(1-it)."""
+    """Dropout factors, `count` per element of index: zero with that probability (to 1 in 65,536), else 1 / (1 - it)."""
     least, factor = round(dropout * 65536), 1.0 / (1.0 - dropout)
     if _kernel_fits(index, step):
         from lockstep.algorithms.tdmpc2.noise_triton import draw_kept
 
         return _by_kernel(draw_kept, 8, seed, purpose, index, step, count, least, factor)
     words = _words(seed, purpose, index, step, -(-count // 8))
-    # A chance needs no more than 16 bits: each word serves for two.
+    # A probability needs no more than 16 bits: each word serves for two.
     halves = torch.stack((words >> 16, words & 0xFFFF), -1).flatten(-2)[..., :count]
     return (halves >= least).to(torch.float32) * factor
 
 
 def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
-    """Two different numbers below `members` (or one twice where there is one), for each element of step: (..., 2).
+    """Two different members (or one twice if there is only one), for each element of step: (..., 2).
 
-    The same for the whole world: whoever computes a part of a batch asks the same two.
+    A function of the step alone, so that all ranks use the same two value functions.
     """
     index = torch.zeros((), dtype=torch.int64, device=step.device)
     first, second, _, _ = random.words(seed, purpose, index, step)
+    # Multiply and shift: integers below the bound, equal on every device. Skipping `one` makes the two different.
     one = (first * members) >> 32
     other = (second * max(members - 1, 1)) >> 32
     return torch.stack((one, (other + (other >= one)) % members), -1)

@@ -1,8 +1,8 @@
-"""The random numbers of `chance` as GPU kernels: words become numbers before they leave the chip.
+"""the random numbers of `noise` as GPU kernels: words become numbers before they leave the chip.
 
 `count` numbers are drawn for each index; a program is (BLOCK times four words, index).
 """
-# Pointers and numbers on the device have no types that a reader of Python would know.
+# Kernel arguments are pointers and device scalars, for which Python has no annotations.
 # ruff: noqa: ANN001, ANN201, ANN202, N803
 
 import triton

@@ -1,4 +1,4 @@
-"""Checkpoints of the official tdmpc2 program, to begin a run with: their names for the weights, and ours."""
+"""Reads checkpoints of the official tdmpc2 program as initial weights, and renames them to ours."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.errors import UserError
 from lockstep.storage.torch_file import read_torch_file
 
-_ROOMS = {
+_PREFIXES = {
     "_encoder.state": "world.encoder",
     "_dynamics": "world.dynamics",
     "_reward": "world.reward",
@@ -23,13 +23,13 @@ _ROOMS = {
 _DERIVED = re.compile(
     r"_detach_Qs_params\..*|_detach_Qs\..*|_action_masks|log_std_(min|dif)|.*__batch_size|.*__device|.*\.module\..*"
 )
-"""What follows from the rest or from the configuration: the values once more, masks, bounds, bookkeeping."""
+"""Derived from other weights or the configuration: copies of the values, masks, bounds, bookkeeping."""
 _OLD_ORDER = ("weight", "bias", "ln.weight", "ln.bias")
-"""In checkpoints of before 2025 the weights of the values are numbered: four to a layer, in this order."""
+"""In checkpoints from before 2025 the weights of the values are numbered: four per layer, in this order."""
 
 
 def read_official(path: Path) -> dict[str, Tensor]:
-    """The weights of an official checkpoint (.pt) by our names; nothing in the file is run. UserError for any other."""
+    """The weights of an official checkpoint (.pt) by our names, read without unpickling; UserError for other files."""
     try:
         content = read_torch_file(path)
     except (OSError, ValueError) as error:
@@ -44,11 +44,11 @@ def read_official(path: Path) -> dict[str, Tensor]:
 
 
 def _is_official(weights: dict[Any, Any]) -> bool:
-    return all(any(str(name).startswith(room) for name in weights) for room in ("_encoder.", "_dynamics.", "_pi."))
+    return all(any(str(name).startswith(prefix) for name in weights) for prefix in ("_encoder.", "_dynamics.", "_pi."))
 
 
 def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """An official state dict by our names; what is only derived from the rest is left out."""
+    """An official state dict with our names, without derived tensors."""
     ours: dict[str, Tensor] = {}
     for name, value in weights.items():
         if _DERIVED.fullmatch(name):
@@ -56,15 +56,15 @@ def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name == "_task_emb.weight":
             ours["world.tasks.weight"] = value
             continue
-        room = next((room for room in _ROOMS if name.startswith(f"{room}.")), None)
-        if room is None:
-            raise UserError(f"tensor {name} of the checkpoint is none that a tdmpc2 world model on states has")
-        ours[f"{_ROOMS[room]}.{_inside(name.removeprefix(f'{room}.'))}"] = value
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(f"{prefix}.")), None)
+        if prefix is None:
+            raise UserError(f"tensor {name} of the checkpoint does not belong to a tdmpc2 world model on states")
+        ours[f"{_PREFIXES[prefix]}.{_inside(name.removeprefix(f'{prefix}.'))}"] = value
     return ours
 
 
 def _inside(name: str) -> str:
-    """The name within a network: `1.ln.weight` is `1.norm.weight` here, and so is the old `6`."""
+    """Our name within a network: `1.norm.weight` for `1.ln.weight`, and for the old `6`."""
     if name.isdigit():
         name = f"{int(name) // 4}.{_OLD_ORDER[int(name) % 4]}"
     return name.replace(".ln.", ".norm.")

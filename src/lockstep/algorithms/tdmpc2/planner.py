@@ -1,7 +1,7 @@
-"""Planning: sample action sequences, foresee them in the latent space, keep the best, sample again (MPPI).
+"""Planning (MPPI): sample action sequences, predict their returns in the latent space, resample around the best.
 
-E: environments, H: horizon, S: sampled sequences, P: those of the policy prior, G: the best, A: numbers in an action,
-Z: latent features, I: iterations. All environments are planned for at once, and nothing waits for the device.
+E: environments, H: horizon, S: sampled sequences, P: those of the policy prior, G: elites, A: action size,
+Z: latent features, I: iterations. All environments are planned together, without synchronizing with the device.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.layers import Stack, run
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
 
-_TINY = 1e-9
+_TINY = 1e-9  # against division by zero
 
 
 @dataclass(frozen=True)
 class Search:
-    """How thoroughly plans are searched for."""
+    """Settings of the search."""
 
     horizon: int = 3
     iterations: int = 6
     samples: int = 512
     elites: int = 64
     prior: int = 24
-    """Sequences that the policy prior proposes."""
+    """Sequences proposed by the policy prior."""
     min_std: float = 0.05
     max_std: float = 2.0
     temperature: float = 0.5
@@ -38,21 +38,21 @@ class PlanNoise:
     """The random numbers of a plan."""
 
     prior: Tensor
-    """(E, H, P, A) standard normal, as are all but the last two."""
+    """(E, H, P, A) standard normal, like all but the last two."""
     actions: Tensor
     """(E, I, H, S - P, A)"""
     ends: Tensor
-    """(E, I, S, A) for the actions of the prior where the sequences end."""
+    """(E, I, S, A) for the policy prior's actions at the end of the sequences."""
     final: Tensor
-    """(E, A)"""
+    """(E, A) exploration noise of the chosen action."""
     gumbel: Tensor
-    """(E, G)"""
+    """(E, G) for sampling one of the elites."""
     pairs: Tensor
-    """(I, 2) the value functions that judge each iteration."""
+    """(I, 2) the value functions that each iteration uses."""
 
 
 def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: int, members: int) -> PlanNoise:
-    """The random numbers of environments (E,) at a step of the run: the same whoever plans for them."""
+    """The random numbers of environments (E,) at a step of the run; the same on any rank."""
     later = search.samples - search.prior
     shapes = {
         "prior": (search.horizon, search.prior, action),
@@ -64,6 +64,7 @@ def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: 
     numbers = noise.normals(seed, "plan", index, clock, sum(sizes)).split(sizes, -1)
     parts = {name: part.unflatten(-1, shape) for (name, shape), part in zip(shapes.items(), numbers, strict=True)}
     uniform = noise.uniforms(seed, "elite", index, clock, search.elites)
+    # The clamp keeps the logarithm finite where a uniform number is 0.
     gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-7)))
     steps = clock * search.iterations + torch.arange(search.iterations, device=clock.device)
     return PlanNoise(**parts, gumbel=gumbel, pairs=noise.pair(seed, "judges", steps, members))
@@ -71,7 +72,7 @@ def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: 
 
 @dataclass
 class _Situation:
-    """What a plan starts from, with an axis for the sequences behind E."""
+    """What a plan starts from, with an axis for the sequences after E."""
 
     latent: Tensor
     """(E, 1, Z)"""
@@ -84,7 +85,7 @@ class _Situation:
 
 
 class Planner:
-    """Plans with a model's present weights."""
+    """Plans with the current weights of a model."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Planner:
         discount: Tensor | float,
         compiled: Callable[[Any], Any] = lambda f: f,
     ) -> None:
-        """`discount`: of the one task, or of each (tasks,)."""
+        """`discount`: a number, or (tasks,) one for each task."""
         self._model, self.search, self._discount = model, search, discount
         self._refine = compiled(self._refined)
 
@@ -101,17 +102,19 @@ class Planner:
     def plan(
         self, observation: Tensor, previous: Tensor, noise: PlanNoise, task: Tensor | None, explores: bool
     ) -> tuple[Tensor, Tensor]:
-        """The first actions (E, A) of the best plans, and the plans' means (E, H, A), which the next ones begin with.
+        """The first actions (E, A) of the plans, and the plans' means (E, H, A), from which the next ones start.
 
-        `previous` (E, H, A) are the means of the last plans, zero where an episode begins. `explores`: add noise.
+        `previous` (E, H, A): means of the last plans, zero at the start of an episode. `explores`: add noise.
         """
         search = self.search
         situation, proposed, mean, judges = self._begun(observation, previous, noise, task)
         std = torch.full_like(mean, search.max_std)
         for number in range(search.iterations):
+            # This iteration's two value functions; the weights of all pairs were gathered once.
             stack = [tuple(part if part is None else part[2 * number : 2 * number + 2] for part in ws) for ws in judges]
             drawn = noise.actions[:, number], noise.ends[:, number]
             mean, std, score, elites = self._refine(situation, proposed, mean, std, drawn, stack)
+        # Gumbel-max: one elite, sampled by its weight.
         chosen = (torch.log(score) + noise.gumbel).argmax(1)
         action = elites[:, 0].take_along_dim(chosen.view(-1, 1, 1), 1).squeeze(1)
         if explores:
@@ -121,7 +124,7 @@ class Planner:
     def _begun(
         self, observation: Tensor, previous: Tensor, noise: PlanNoise, task: Tensor | None
     ) -> tuple[_Situation, Tensor, Tensor, Stack]:
-        """Where plans start, what the prior proposes (E, H, P, A), the first mean, and the judges' weights."""
+        """The start of plans, the prior's proposals (E, H, P, A), the first mean, and the value functions' weights."""
         model = self._model
         discount = self._discount if isinstance(self._discount, float) else self._discount[task].unsqueeze(1)
         embedded, mask = model.world.embed(task), model.mask_of(task)
@@ -134,6 +137,7 @@ class Planner:
             proposed.append(action)
             if time + 1 < self.search.horizon:
                 state = model.world.next(state, action, situation.task)
+        # The last plan, shifted by the step that has been taken since.
         mean = torch.cat((previous[:, 1:], torch.zeros_like(previous[:, :1])), 1)
         return situation, torch.stack(proposed, 1), mean, model.world.values.stack(noise.pairs.flatten())
 
@@ -146,15 +150,17 @@ class Planner:
         noise: tuple[Tensor, Tensor],
         judges: Stack,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One iteration: mean and deviation (E, H, A) of the best sequences, their weights (E, G), and themselves."""
+        """One iteration: mean and standard deviation (E, H, A) of the elites, their weights (E, G), and the elites."""
         search, mask = self.search, situation.mask
         sampled = (mean.unsqueeze(2) + std.unsqueeze(2) * noise[0]).clamp(-1.0, 1.0)
         actions = torch.cat((proposed, sampled), 2)
         if mask is not None:
             actions = actions * mask.unsqueeze(1)
+        # topk ranks NaN highest, so a diverged prediction counts as 0.
         value = self.worth(situation, actions, noise[1], judges).nan_to_num(0.0)
         best = value.topk(search.elites, 1)
         elites = actions.take_along_dim(best.indices[:, None, :, None], 2)
+        # Relative to the best, so that the exponential cannot overflow.
         score = torch.exp(search.temperature * (best.values - best.values.amax(1, keepdim=True)))
         score = score / score.sum(1, keepdim=True)
         weight, total = score[:, None, :, None], score.sum(1)[:, None, None] + _TINY
@@ -166,7 +172,7 @@ class Planner:
         return mean, std, score, elites
 
     def worth(self, situation: _Situation, actions: Tensor, noise: Tensor, judges: Stack) -> Tensor:
-        """What sequences of actions (E, H, S, A) bring, as far as the model can foresee: (E, S)."""
+        """Predicted returns (E, S) of action sequences (E, H, S, A): rewards, then the value of the last state."""
         model, task = self._model, situation.task
         state = situation.latent.expand(-1, actions.shape[2], -1)
         states = [state]
@@ -180,15 +186,15 @@ class Planner:
         inputs = joined(state, task, action)
         logits = run(judges, inputs.flatten(0, 1))
         end = model.bins.expected(logits).mean(0).view_as(reward[:, 0])
-        going_on = self._going_on(path[:, 1:], along)
-        # From the end backwards: what comes later counts less, and nothing once the episode is over.
-        total = end * going_on[-1]
+        continues = self._continues(path[:, 1:], along)
+        # From the end backwards: each step discounts what follows; nothing counts after a predicted termination.
+        total = end * continues[-1]
         for time in reversed(range(actions.shape[1])):
-            total = reward[:, time] * (going_on[time - 1] if time else 1.0) + situation.discount * total
+            total = reward[:, time] * (continues[time - 1] if time else 1.0) + situation.discount * total
         return total
 
-    def _going_on(self, path: Tensor, task: Tensor | None) -> list[Tensor | float]:
-        """One while an episode is still going on after each of H steps, else zero: (E, S) each."""
+    def _continues(self, path: Tensor, task: Tensor | None) -> list[Tensor | float]:
+        """For each of H steps: 1 if the episode continues after it, else 0, (E, S) each."""
         steps = path.shape[1]
         if self._model.world.termination is None:
             return [1.0] * steps

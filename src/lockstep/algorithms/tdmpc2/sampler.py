@@ -1,6 +1,6 @@
-"""From a memory to batches: which sequences, and the random numbers that go with them, all by the update's number.
+"""Fills batches from a replay buffer: sequences and random numbers, all functions of the update's number.
 
-L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: numbers in an action, N: value functions, F: features.
+L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: action size, N: value functions, F: features.
 """
 
 import torch
@@ -15,7 +15,7 @@ from lockstep.rl.sequence_replay import SequenceReplay
 
 
 def columns(spaces: Spaces) -> dict[str, Column]:
-    """What is remembered of a step."""
+    """The replay columns."""
     kept = {
         "observation": Column((spaces.observation,)),
         "following": Column((spaces.observation,)),
@@ -27,7 +27,7 @@ def columns(spaces: Spaces) -> dict[str, Column]:
 
 
 class Sampler:
-    """Fills batches with what some lanes remember."""
+    """Fills batches from the replay buffers of some lanes."""
 
     def __init__(
         self,
@@ -36,23 +36,22 @@ class Sampler:
         samples: int,
         sizes: Sizes,
         spaces: Spaces,
-        dropout: float,
         seed: int,
     ) -> None:
-        """`samples`: of each lane."""
+        """`samples`: b, the samples of each lane."""
         self._memory, self._samples = memory, samples
-        self._sizes, self._spaces, self._dropout, self._seed = sizes, spaces, dropout, seed
+        self._sizes, self._spaces, self._seed = sizes, spaces, seed
         self._lane = torch.arange(lanes.start, lanes.stop, device=memory.device)
 
     def empty(self, share: float, first: int) -> Batch:
-        """A batch to be filled; for `share` and `first` see there."""
+        """An empty batch; `share` and `first` as in `Batch`."""
         horizon, count, device = self._memory.length, len(self._lane) * self._samples, self._memory.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         action, hidden, values = self._spaces.action, self._sizes.hidden, self._sizes.values
-        drops = self._dropout > 0
+        drops = self._sizes.dropout > 0
         return Batch(
             observation=zeros(horizon + 1, count, self._spaces.observation),
             action=zeros(horizon, count, action),
@@ -71,10 +70,11 @@ class Sampler:
         )
 
     def fill(self, batch: Batch, update: Tensor) -> None:
-        """Draw the batch of an update."""
+        """Fill the batch of an update, in place."""
         memory, horizon = self._memory, self._memory.length
         place = memory.draw_sequences(update, self._samples)
         batch.observation[:horizon].copy_(memory.read("observation", place))
+        # Not the next row, which may belong to another episode.
         batch.observation[horizon].copy_(memory.read("following", place[-1]))
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
@@ -86,6 +86,7 @@ class Sampler:
     def _fill_noise(self, batch: Batch, update: Tensor) -> None:
         horizon, action = self._memory.length, self._spaces.action
         count = (2 * horizon + 1) * self._samples * action
+        # Drawn per lane, so that a lane's numbers do not depend on the other lanes of its cohort.
         numbers = noise.normals(self._seed, "update", self._lane, update, count)
         target, policy = self._by_sample(numbers, 2 * horizon + 1).split((horizon, horizon + 1))
         batch.target_noise.copy_(target)
@@ -99,11 +100,11 @@ class Sampler:
         horizon, values, hidden = self._memory.length, self._sizes.values, self._sizes.hidden
         parts = (values * horizon, 2 * (horizon + 1))
         count = sum(parts) * self._samples * hidden
-        factors = noise.kept(self._seed, "dropout", self._lane, update, count, self._dropout)
+        factors = noise.kept(self._seed, "dropout", self._lane, update, count, self._sizes.dropout)
         of_values, of_policy = self._by_sample(factors, sum(parts)).split(parts)
         batch.values_kept.copy_(of_values.unflatten(0, (values, horizon)).flatten(1, 2))
         batch.policy_kept.copy_(of_policy.unflatten(0, (2, horizon + 1)).flatten(1, 2))
 
     def _by_sample(self, numbers: Tensor, rows: int) -> Tensor:
-        """(L, rows x b x ...) drawn lane by lane -> (rows, L x b, ...)."""
+        """(L, rows x b x ...) numbers drawn per lane -> (rows, L x b, ...)."""
         return numbers.view(len(self._lane), rows, self._samples, -1).transpose(0, 1).flatten(1, 2)

@@ -1,4 +1,4 @@
-"""What the updates of a round have to report, added up on the device until the round is over."""
+"""Metrics of the updates of a round, added up on the device so that an update need not wait for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from lockstep.distributed.replicas import Metrics
 
 
 class Totals:
-    """Sums over updates: each cohort's shares, what is the same on all ranks, and how often it was not finite."""
+    """Sums over updates: each cohort's shares, metrics that are equal on all ranks, and counts of updates."""
 
     def __init__(self, cohorts: int, device: torch.device) -> None:
         self._cohorts, self._device = cohorts, device
@@ -17,10 +17,10 @@ class Totals:
         self._common: tuple[str, ...] = ()
         self._sums: Tensor | None = None
         self._counts = torch.zeros(2, device=device)
-        """Updates, and those of them that were finite."""
+        """Number of updates, and of finite ones."""
 
     def add(self, cohorts: Sequence[Metrics], common: Metrics, finite: Tensor) -> None:
-        """Count one update; where it was not finite, its common numbers are left out."""
+        """Add one update; if it was not finite, its common metrics are left out."""
         if self._sums is None:
             self._shared, self._common = tuple(cohorts[0]), tuple(common)
             self._sums = torch.zeros(self._cohorts + 1, max(len(cohorts[0]), len(common)), device=self._device)
@@ -31,30 +31,30 @@ class Totals:
         self._counts += torch.stack((torch.ones_like(finite), finite)).float()
 
     def clear(self) -> None:
-        """Begin a round."""
+        """Start a round."""
         self._counts.zero_()
         if self._sums is not None:
             self._sums.zero_()
 
-    def read(self) -> "Told":
-        """What the round had to report; waits for the device."""
+    def read(self) -> "RoundMetrics":
+        """The metrics of the round; waits for the device."""
         updates, finite = self._counts.tolist()
         if self._sums is None or not updates:
-            return Told(0, 0, [{} for _ in range(self._cohorts)], {})
+            return RoundMetrics(0, 0, [{} for _ in range(self._cohorts)], {})
         *rows, last = self._sums.tolist()
         shares = [_by_name(self._shared, row, updates) for row in rows]
-        return Told(int(updates), int(updates - finite), shares, _by_name(self._common, last, finite))
+        return RoundMetrics(int(updates), int(updates - finite), shares, _by_name(self._common, last, finite))
 
 
-class Told:
-    """A round's report."""
+class RoundMetrics:
+    """The metrics of a round."""
 
     def __init__(self, updates: int, skipped: int, shares: list[dict[str, float]], common: Mapping[str, float]) -> None:
         self.updates, self.skipped = updates, skipped
         self.shares = shares
         """Each cohort's share of every metric's mean."""
         self.common = common
-        """Means of what is the same on all ranks."""
+        """Means of the metrics that are equal on all ranks."""
 
 
 def _by_name(names: Sequence[str], row: Sequence[float], count: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Learning: from batches to new weights, the same on every rank."""
+"""Gradient updates, which give the same weights on every rank."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.config import TDMPC2Config
 from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
 from lockstep.algorithms.tdmpc2.model import TDMPC2Model
 from lockstep.algorithms.tdmpc2.sampler import Sampler
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.algorithms.tdmpc2.totals import Totals
 from lockstep.algorithms.tdmpc2.value_scale import follow_spread
 from lockstep.compute.graphs import Accelerator
@@ -19,30 +19,30 @@ from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
 from lockstep.rl.target_networks import follow
 
-_WORLD_EPS, _POLICY_EPS = 1e-8, 1e-5
+_WORLD_EPS, _POLICY_EPS = 1e-8, 1e-5  # Adam's epsilons, as in the official program
 
 
-def weights_of(config: TDMPC2Config) -> Weights:
-    """How much each part of the losses counts in this configuration."""
+def weights_of(settings: TDMPC2Settings) -> Weights:
+    """The weights of the losses."""
     return Weights(
-        consistency=config.consistency_coef,
-        reward=config.reward_coef,
-        value=config.value_coef,
-        termination=config.termination_coef,
-        rho=config.rho,
-        entropy=config.entropy_coef,
+        consistency=settings.consistency_coef,
+        reward=settings.reward_coef,
+        value=settings.value_coef,
+        termination=settings.termination_coef,
+        rho=settings.rho,
+        entropy=settings.entropy_coef,
     )
 
 
 class Training:
-    """One step of both optimisers from the gradients of `sync_freq` updates, as often as it is called.
+    """Each call takes one step of both optimisers with the gradients of `sync_freq` updates.
 
-    Where no other rank takes part, the whole of it is one recorded graph; else the parts between exchanges are.
+    On a single rank the whole step is one recorded graph; on several, the parts between collectives are.
     """
 
     def __init__(
         self,
-        config: TDMPC2Config,
+        settings: TDMPC2Settings,
         world: World,
         model: TDMPC2Model,
         samplers: Sequence[Sampler],
@@ -51,14 +51,15 @@ class Training:
         accelerator: Accelerator,
     ) -> None:
         """`samplers`: one for each cohort of this rank."""
-        self._config, self._world, self._model, self._precision = config, world, model, precision
+        self._settings, self._world, self._model, self._precision = settings, world, model, precision
+        # A recorded step contains its parts, which must then not be recorded themselves.
         part = (lambda function: function) if world.alone else accelerator.record
         recorder = part if accelerator.records else None
-        world_loss = WorldLoss(model, weights_of(config), discount, accelerator.compile)
-        self._policy_loss = PolicyLoss(model, weights_of(config), accelerator.compile)
+        world_loss = WorldLoss(model, weights_of(settings), discount, accelerator.compile)
+        self._policy_loss = PolicyLoss(model, weights_of(settings), accelerator.compile)
         self.world_replica = replicate(world_loss, world, precision, recorder)
         self.policy_replica = replicate(self._policy_loss, world, precision, recorder)
-        self._world_optimizer = self._optimizer("world", _WORLD_EPS, {"world.encoder.": config.enc_lr_scale})
+        self._world_optimizer = self._optimizer("world", _WORLD_EPS, {"world.encoder.": settings.enc_lr_scale})
         self._policy_optimizer = self._optimizer("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
         self._samplers = samplers
@@ -70,26 +71,26 @@ class Training:
         self._step = accelerator.record(self._stepped) if world.alone else self._stepped
 
     def begin(self, updates: int, rate: float) -> None:
-        """Learn from now on as one does after so many gradient updates, at this rate."""
+        """Start a round after so many gradient updates, with this learning rate."""
         self._number.fill_(updates)
         self._world_optimizer.set_rate(rate)
         self._policy_optimizer.set_rate(rate)
         self.totals.clear()
 
     def step(self) -> None:
-        """Learn once. Called by every rank."""
+        """Take one step. Called by every rank."""
         self._step()
 
     def _stepped(self) -> None:
         self._fill()
-        found = self.world_replica.backward(self._batches)
+        world_metrics = self.world_replica.backward(self._batches)
         world_norm, world_finite, first_values = self._move_world()
-        # All ranks see the values of the whole batch: the scale is the world's, to the last bit.
+        # Every rank gets the values of the whole batch, so the scale is equal on all ranks to the last bit.
         values = self._world.total(first_values)
-        follow_spread(self._model.value_scale, values, self._config.tau)
-        found_too = self.policy_replica.backward(self._batches)
+        follow_spread(self._model.value_scale, values, self._settings.tau)
+        policy_metrics = self.policy_replica.backward(self._batches)
         policy_norm, policy_finite = self._move_policy()
-        metrics = [one | other for one, other in zip(found, found_too, strict=True)]
+        metrics = [world | policy for world, policy in zip(world_metrics, policy_metrics, strict=True)]
         self.totals.add(metrics, {"grad_norm": world_norm, "pi_grad_norm": policy_norm}, world_finite & policy_finite)
 
     def _filled(self) -> None:
@@ -104,8 +105,8 @@ class Training:
         return norm, finite, [self._first_values(batches) for batches in self._batches]
 
     def _first_values(self, batches: Sequence[Batch]) -> Tensor:
-        """A cohort's first values in their places among those of the world's batch, and zeros elsewhere."""
-        whole = torch.zeros(len(batches), self._config.batch_size, device=self._world.device)
+        """A cohort's first values at their positions in the global batch, else zeros, so that a sum collects all."""
+        whole = torch.zeros(len(batches), self._settings.batch_size, device=self._world.device)
         for row, batch in zip(whole, batches, strict=True):
             with self._precision.autocast():
                 values = self._policy_loss.first_values(batch)
@@ -113,35 +114,36 @@ class Training:
         return whole.flatten()
 
     def _policy_moved(self) -> tuple[Tensor, Tensor]:
-        """The last act of an update: the target follows the values."""
+        """The last part of an update: the target network follows the values."""
         norm, finite = self._policy_optimizer.step()
         self._precision.learn_from(finite)
-        follow(self._model.target, self._model.world.values, self._config.tau)
-        self._number += self._config.sync_freq
+        follow(self._model.target, self._model.world.values, self._settings.tau)
+        # On the device, so that a recorded step counts by itself.
+        self._number += self._settings.sync_freq
         return norm, finite
 
-    def _optimizer(self, room: str, eps: float, scales: dict[str, float]) -> Optimizer:
-        named = self._model.get_submodule(room).named_parameters(prefix=room)
-        return Optimizer(dict(named), eps, self._config.grad_clip_norm, scales=scales)
+    def _optimizer(self, part: str, eps: float, scales: dict[str, float]) -> Optimizer:
+        named = self._model.get_submodule(part).named_parameters(prefix=part)
+        return Optimizer(dict(named), eps, self._settings.grad_clip_norm, scales=scales)
 
     def _empty_batches(self, samplers: Sequence[Sampler]) -> list[list[Batch]]:
-        config, lanes = self._config, self._world.lanes
-        share = 1.0 / (config.batch_size * config.sync_freq)
-        samples = config.batch_size // lanes.total
+        settings, lanes = self._settings, self._world.lanes
+        share = 1.0 / (settings.batch_size * settings.sync_freq)
+        samples = settings.batch_size // lanes.total
         return [
-            [sampler.empty(share, cohort.start * samples) for _ in range(config.sync_freq)]
+            [sampler.empty(share, cohort.start * samples) for _ in range(settings.sync_freq)]
             for sampler, cohort in zip(samplers, lanes.cohorts, strict=True)
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """Both optimisers' moments."""
+        """The moments of both optimisers."""
         return self._world_optimizer.state() | self._policy_optimizer.state()
 
     def outline(self) -> dict[str, Tensor]:
-        """The same without numbers."""
+        """The names, shapes and types of `state`."""
         return self._world_optimizer.outline() | self._policy_optimizer.outline()
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Restore what `state` returned."""
         self._world_optimizer.load(state)
         self._policy_optimizer.load(state)

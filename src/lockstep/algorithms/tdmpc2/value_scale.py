@@ -1,4 +1,4 @@
-"""The scale of the values: how far apart they lie, over the whole world's batch and slowly following."""
+"""The value scale: a moving average of the spread of values in the global batch."""
 
 import math
 
@@ -9,7 +9,7 @@ _LOWER, _UPPER = 0.05, 0.95
 
 
 def spread_of(values: Tensor) -> Tensor:
-    """From the 5th to the 95th percentile of values (B,), between neighbours in proportion; one at least."""
+    """The distance from the 5th to the 95th percentile of values (B,), linearly interpolated; at least 1."""
     ordered = values.sort().values
     return (_percentile(ordered, _UPPER) - _percentile(ordered, _LOWER)).clamp(min=1.0)
 
@@ -23,5 +23,5 @@ def _percentile(ordered: Tensor, part: float) -> Tensor:
 
 @torch.no_grad()
 def follow_spread(scale: Tensor, values: Tensor, tau: float) -> None:
-    """Move the scale a share of the way to the spread of these values, which are the same on every rank."""
+    """Move the scale towards the spread of these values, which are equal on every rank, by the share `tau`."""
     scale.lerp_(spread_of(values), tau)

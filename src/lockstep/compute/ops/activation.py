@@ -1,12 +1,12 @@
-"""Mish with one exponential instead of three transcendental functions: several times as fast on a CPU as PyTorch's."""
+"""Mish with one exponential instead of three transcendental functions: several times faster than PyTorch's on a CPU."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+# Above this Mish is the identity in float32, and the square of the exponential is still far from overflow.
 _LARGE = 20.0
-"""From here on Mish is the identity in float32, and the square of the exponential is still far from overflowing."""
 
 
 class _Mish(torch.autograd.Function):
@@ -18,8 +18,9 @@ class _Mish(torch.autograd.Function):
         n = power * (power + 2.0)
         part = (n + 2.0).reciprocal_()
         weight = n * part
+        # The derivative is worked out here, where e^x is at hand: one saved tensor instead of three.
         if ctx.needs_input_grad[0]:
-            # The weight grows by 4 e^x (e^x + 1) / (n + 2)^2.
+            # Derivative of the weight n / (n + 2): 4 e^x (e^x + 1) / (n + 2)^2.
             growth = (power + 1.0).mul_(power).mul_(part).mul_(part).mul_(4.0)
             ctx.save_for_backward(torch.addcmul(weight, x, growth))
         return x * weight
@@ -31,5 +32,5 @@ class _Mish(torch.autograd.Function):
 
 
 def mish(x: Tensor) -> Tensor:
-    """As torch.nn.functional.mish, in fp32 whatever format the network computes in."""
+    """As torch.nn.functional.mish, always in fp32, also under autocast."""
     return _Mish.apply(x.float())

@@ -1,7 +1,8 @@
-"""A 3x3 convolution whose backward pass is fast where the library's own is slow: on Arm processors.
+"""A 3x3 convolution with a fast backward pass on Arm processors.
 
-There oneDNN has a quick kernel for the forward pass only. The gradient of the input is itself a convolution, so the
+There oneDNN has a fast kernel for the forward pass only. The gradient of the input is itself a convolution, so the
 forward kernel computes it here; the gradient of the weights is a matrix product, and that of the bias a sum.
+B: boards, C: channels, H: height, W: width.
 """
 
 from collections.abc import Iterator
@@ -15,18 +16,19 @@ from torch.nn import functional as F
 
 from lockstep.compute.machine import is_arm
 
+# Cells per matrix product of the weight gradient. Their 3x3 windows take nine times the memory of the input, which
+# should fit into a cache.
 _CELLS_AT_ONCE = 4096
-"""Cells whose surroundings are written out for one matrix product: nine times the input, which should fit a cache."""
 
 
 class Conv3x3(nn.Conv2d):
-    """`nn.Conv2d` with a kernel of 3 and a padding of 1: the same parameters, the same values, a quicker backward."""
+    """`nn.Conv2d` with a kernel of 3 and a padding of 1: the same parameters and values, a faster backward pass."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, padding=1)
 
     def forward(self, planes: Tensor) -> Tensor:
-        """Planes (B, C, H, W) to planes (B, C', H, W)."""
+        """Planes (B, C, H, W) -> (B, C', H, W)."""
         if _gains(planes, self.weight):
             return _Convolution.apply(planes, self.weight, self.bias)
         with _quick_kernels(planes):
@@ -34,6 +36,7 @@ class Conv3x3(nn.Conv2d):
 
 
 def _gains(planes: Tensor, weight: Tensor) -> bool:
+    """Whether the custom backward pass applies and is faster: fp32 training on an Arm CPU, not compiled."""
     trains = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
     plain = weight.device.type == "cpu" and weight.dtype == planes.dtype and not torch.is_autocast_enabled("cpu")
     return trains and plain and is_arm() and torch.backends.mkldnn.is_available()
@@ -41,7 +44,7 @@ def _gains(planes: Tensor, weight: Tensor) -> bool:
 
 @contextmanager
 def _quick_kernels(planes: Tensor) -> Iterator[None]:
-    """Let oneDNN convolve on an Arm processor, where a run may have turned it off for the sake of small products."""
+    """Turn oneDNN on for a convolution; runs on Arm processors turn it off, because it slows small products down."""
     if torch.compiler.is_compiling() or planes.device.type != "cpu" or torch.backends.mkldnn.enabled:
         yield
         return
@@ -53,7 +56,7 @@ def _quick_kernels(planes: Tensor) -> Iterator[None]:
 
 
 class _Convolution(torch.autograd.Function):
-    """The convolution with its three gradients, each computed in the quickest way."""
+    """The convolution with its three gradients, each computed in the fastest way."""
 
     @staticmethod
     def forward(ctx: Any, planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -73,19 +76,24 @@ class _Convolution(torch.autograd.Function):
 
 
 def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
-    """What reaches the input: the gradient convolved with the kernel turned round, channels in and out exchanged."""
+    """The gradient of the input: convolution with the kernel rotated by 180 degrees, channels in and out exchanged."""
+    # channels_last, like the weights and planes of the models that use this layer.
     kernel = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
     with _quick_kernels(gradient):
         return F.conv2d(gradient, kernel, padding=1)
 
 
 def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:
-    """What reaches the weights: the gradient of each cell times the 3 x 3 cells around it, added over all cells."""
+    """The gradient of the weights: each cell's gradient times the 3x3 window around it, summed over all cells."""
     channels, height, width = planes.shape[1:]
+    # Channels last, so that a window's rows are contiguous. unfold makes views; windows are copied one block at a time.
     rows = F.pad(planes.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
+    # (B, H, W, 3, 3, C)
     windows = rows.unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 2, 4, 5, 3)
     total = gradient.new_zeros(gradient.shape[1], 9 * channels)
     boards = max(1, _CELLS_AT_ONCE // (height * width))
+    # Blocks are added in order, so that the same batch always gives the same bits.
     for outside, inside in zip(gradient.permute(0, 2, 3, 1).split(boards), windows.split(boards), strict=True):
         total = torch.addmm(total, outside.reshape(-1, gradient.shape[1]).t(), inside.reshape(-1, 9 * channels))
+    # (C', 3, 3, C) -> (C', C, 3, 3), which is the layout of channels_last weights.
     return total.view(-1, 3, 3, channels).permute(0, 3, 1, 2)

@@ -1,6 +1,7 @@
 """A linear layer's bias, dropout, layer norm and activation in one GPU kernel. D: features, N: members of an ensemble.
 
-A compiler would look for the same kernel anew in every layer, and one waits for that; here it is known.
+torch.compile would find a similar kernel, but search for it again in every layer, which takes most of a minute for a
+world model.
 """
 
 from typing import Any
@@ -11,34 +12,39 @@ from torch import Tensor
 from lockstep.compute.kernels import kernels_fit
 
 EPS = 1e-5
-"""What keeps the norm of features that are all the same from dividing by zero."""
+"""Added to the variance, so that equal features are not divided by zero; the default of torch.nn.LayerNorm."""
+# Features that a program holds at once, over all its rows.
 _TILE = 2048
-"""Features that a program holds at once."""
+# The weights' gradients are sums over rows. At most so many programs compute a partial sum each, and these are added
+# afterwards: atomic additions would come in another order, and give other bits, in every run.
 _PARTS = 128
-"""Sums over rows are added up in so many parts at most."""
 
 
 def fits(features: Tensor, simplex: int = 0) -> bool:
     """Whether `normed` can compute with these features."""
+    # The kernel reshapes its tile into distributions, and Triton's tiles are powers of two.
     return kernels_fit(features.device) and simplex & (simplex - 1) == 0
 
 
 def normed(
     signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None = None, simplex: int = 0
 ) -> Tensor:
-    """(signal (..., D) + bias) x kept, normed, x scale + shift, then Mish or distributions: as signal, float32.
+    """norm((signal + bias) * kept) * scale + shift, then Mish or softmax: in the shape of signal (..., D), float32.
 
-    Bias, scale and shift are (D,), or (N, D) for a signal (N, ..., D). `simplex`: features of a distribution, 0: Mish.
+    Bias, scale and shift are (D,), or (N, D) for a signal (N, ..., D). `kept`: the dropout factors, None without
+    dropout. `simplex`: softmax over every so many features; 0: Mish.
     """
     return _forward(signal, bias, scale, shift, kept, simplex)
 
 
+# Custom operators, so that torch.compile takes the kernels as they are instead of tracing into them.
 @torch.library.custom_op("lockstep::normed", mutates_args=())
 def _forward(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None, simplex: int) -> Tensor:
     from lockstep.compute.ops import fused_norm_triton
 
     out = torch.empty(signal.shape, dtype=torch.float32, device=signal.device)
     rows, sizes = _sizes(signal, scale, kept, simplex)
+    # A grid of zero programs cannot be launched.
     if out.numel():
         grid = -(-rows // sizes["ROWS"]), scale.numel() // scale.shape[-1]
         fused_norm_triton.forward[grid](*_dense(signal, bias, scale, shift, kept), out, rows, **sizes)
@@ -50,11 +56,12 @@ def _backward(
     gradient: Tensor, signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None, simplex: int,
     weights: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients of the signal, and, where wanted, of bias, scale and shift: (3, ...) as these are."""
+    """Gradients of the signal and, with `weights`, of bias, scale and shift, stacked: (3, D) or (3, N, D)."""
     from lockstep.compute.ops import fused_norm_triton
 
     rows, sizes = _sizes(signal, scale, kept, simplex)
     members, features = scale.numel() // scale.shape[-1], scale.shape[-1]
+    # Round up twice: tiles cover all rows, and programs of `each` tiles cover all tiles.
     tiles = -(-rows // sizes["ROWS"])
     each = -(-tiles // _PARTS)
     programs = -(-tiles // each) if each else 0
@@ -68,19 +75,21 @@ def _backward(
 
 
 def _dense(signal: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, kept: Tensor | None) -> list[Tensor]:
-    # Where nothing is dropped the kernel reads nothing there: any tensor will do.
+    # Without dropout the kernel does not read `kept`, so any tensor can stand in for it.
     return [part.contiguous() for part in (signal, bias, scale, shift, signal if kept is None else kept)]
 
 
 def _sizes(signal: Tensor, scale: Tensor, kept: Tensor | None, simplex: int) -> tuple[int, dict[str, Any]]:
-    """Rows of each member, and what the kernels are compiled for."""
+    """Rows of each member, and the compile-time constants of the kernels."""
     features = scale.shape[-1]
+    # The next power of two: Triton's blocks have no other sizes.
     wide = 1 << (features - 1).bit_length()
     rows = max(_TILE // wide, 1)
     constants = {"D": features, "WIDE": wide, "ROWS": rows, "EPS": EPS, "SIMPLEX": simplex, "DROPS": kept is not None}
     return signal.numel() // scale.numel(), constants | {"num_warps": 4 if wide <= _TILE else 8}
 
 
+# Shapes and dtypes of the results for torch.compile, which traces without values.
 @_forward.register_fake
 def _(signal: Tensor, *_: Tensor | int | None) -> Tensor:
     return torch.empty(signal.shape, dtype=torch.float32, device=signal.device)
@@ -100,9 +109,10 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    wanted = any(ctx.needs_input_grad[1:4])
-    to_signal, to_weights = _backward(gradient, *ctx.saved_tensors, ctx.simplex, wanted)
-    return to_signal, *(to_weights.unbind(0) if wanted else (None, None, None)), None, None
+    # Frozen weights (a world model that the policy's loss looks through) need no gradients of their own.
+    needs_weights = any(ctx.needs_input_grad[1:4])
+    to_signal, to_weights = _backward(gradient, *ctx.saved_tensors, ctx.simplex, needs_weights)
+    return to_signal, *(to_weights.unbind(0) if needs_weights else (None, None, None)), None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_keep)

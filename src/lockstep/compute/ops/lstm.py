@@ -1,7 +1,8 @@
-"""An LSTM over sequences in which episodes may begin. T: time, B: sequences, I: inputs, H: hidden units.
+"""An LSTM over sequences in which episodes may start. T: time, B: sequences, I: inputs, H: hidden units.
 
-PyTorch's own LSTM cannot forget in the middle of a sequence. Here the projections of all inputs are one product, and so
-is the gradient of the recurrent weights; what remains step by step is one small product and a few operations on (B, H).
+PyTorch's own LSTM cannot reset its state in the middle of a sequence. Here the input projections of all steps are one
+product, and so is the gradient of the recurrent weights. One small product and a few operations on (B, H) remain for
+each step.
 """
 
 from typing import Any
@@ -12,11 +13,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 State = tuple[Tensor, Tensor]
-"""What an LSTM carries from step to step: its output and its cells, (B, H) each."""
+"""An LSTM's state between steps: its output and its cells, (B, H) each."""
 
 
 class LSTM(nn.Module):
-    """One layer. Its gates lie side by side in the order output, input, forget, candidate."""
+    """One layer. The four gates are stacked along the last axis: output, input, forget, candidate."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -25,7 +26,7 @@ class LSTM(nn.Module):
         self.recurrent = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Orthogonal weights gate by gate; zero biases, but 1 for the forget gate, so that it remembers at first."""
+        """Orthogonal weights for each gate; zero biases, but 1 for the forget gate, so that cells persist at first."""
         for weight in (self.inputs.weight, self.recurrent):
             for gate in weight.data.chunk(4):
                 nn.init.orthogonal_(gate, generator=generator)
@@ -35,8 +36,8 @@ class LSTM(nn.Module):
     def forward(self, inputs: Tensor, state: State, keep: Tensor) -> State:
         """Outputs (T, B, H) and the last cells (B, H) for inputs (T, B, I).
 
-        keep (T, B): 0.0 where a step is the first of an episode and what was before is forgotten, else 1.0. The
-        gradient goes through the outputs, as far as the start of the sequences and not into the state before them.
+        keep (T, B): 0.0 at the first step of an episode, where the state is reset, else 1.0. Gradients flow through the
+        outputs back to the start of the sequences, and not into the initial state.
         """
         return _Recurrence.apply(self.inputs(inputs), *state, self.recurrent, keep.unsqueeze(-1))
 
@@ -44,23 +45,24 @@ class LSTM(nn.Module):
         """The output and the cells (B, H) after one more input (B, I)."""
         hidden, cells = state
         gates = self.inputs(inputs) + F.linear(hidden, self.recurrent)
+        # fp32, also under autocast: cells accumulate over a whole episode.
         output, entry, forget, candidate = gates.float().chunk(4, dim=-1)
         cells = torch.sigmoid(forget) * cells + torch.sigmoid(entry) * torch.tanh(candidate)
         return torch.sigmoid(output) * torch.tanh(cells), cells
 
 
 class _Recurrence(torch.autograd.Function):
-    """What goes step by step, forth and back. Products are made in the format of the inputs, all else in fp32.
+    """The recurrence, forward and backward. Products are in the dtype of the inputs, everything else in fp32.
 
-    On a CPU a step of a few sequences takes little longer than the calls that it is made of. So there are few of them:
-    views are made for all steps at once, everything is written where it stays, and what forgets is left out where
-    nothing is to be forgotten.
+    On a CPU a step of a few sequences takes little longer than the overhead of its torch calls. So there are few calls:
+    views are made for all steps at once, results are written to their final place, and resets are skipped at steps
+    without one.
     """
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, hidden: Tensor, cells: Tensor, weight: Tensor, keep: Tensor) -> State:
         size, dtype = hidden.shape[-1], projected.dtype
-        # A product with few rows is twice as fast on a CPU when the weights lie in the order that it reads them in.
+        # A product with few rows is twice as fast on a CPU if the weights are stored in the order it reads them in.
         across = weight.to(dtype).t().contiguous()
         gates = torch.empty_like(projected, dtype=torch.float32)
         outputs, every_cell, squashed = (gates.new_empty(*projected.shape[:2], size) for _ in range(3))
@@ -68,7 +70,9 @@ class _Recurrence(torch.autograd.Function):
         places = _by_step(projected, gates, *_gates(gates), outputs, every_cell, squashed)
         for t, (entering, of_gates, output, entry, forget, candidate, of_output, of_cells, of_squashed) in places:
             if forgets[t]:
+                # Not in place: at later steps these are rows of `outputs` and `every_cell`, which are results.
                 hidden, cells = hidden * keep[t], cells * keep[t]
+            # `out=` takes no other dtype than the product's, so other formats go through a copy.
             if dtype == torch.float32:
                 torch.addmm(entering, hidden, across, out=of_gates)
             else:
@@ -78,6 +82,7 @@ class _Recurrence(torch.autograd.Function):
             hidden = torch.mul(output, activation.of_cells(cells, of_squashed), out=of_output)
         ctx.save_for_backward(gates, every_cell, squashed, outputs, *first, weight, keep)
         ctx.dtype, ctx.forgets = dtype, forgets
+        # A copy, because `cells` is a view of a tensor that is saved for backward.
         last = cells.clone()
         ctx.mark_non_differentiable(last)
         return outputs, last
@@ -87,6 +92,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gates, every_cell, squashed, outputs, first_hidden, first_cells, weight, keep = ctx.saved_tensors
         dtype, forgets = ctx.dtype, ctx.forgets
+        # All local derivatives at once; the loop below only multiplies gradients into them, in place.
         changes, to_cells = _slopes(gates, squashed, _before(first_cells, every_cell, keep, forgets))
         weight = weight.to(dtype)
         hidden, cells = gradient[-1], torch.zeros_like(first_cells)
@@ -96,14 +102,17 @@ class _Recurrence(torch.autograd.Function):
             cells.addcmul_(hidden, to_cell)
             of_output.mul_(hidden)
             of_others.mul_(cells.unsqueeze(1))
+            # No gradient into the initial state.
             if t == 0:
                 break
             cells.mul_(forget)
+            # What reaches the previous step: nothing where this step starts an episode (keep = 0).
             if forgets[t] or dtype != torch.float32:
                 cells.mul_(keep[t])
                 hidden = torch.addcmul(gradient[t - 1], (change.to(dtype) @ weight).to(torch.float32), keep[t])
             else:
                 hidden = torch.addmm(gradient[t - 1], change, weight)
+        # The gradient of the recurrent weights, over all steps in one product.
         changes = changes.to(dtype)
         before = _before(first_hidden, outputs, keep, forgets)
         of_weight = changes.flatten(0, 1).t() @ before.flatten(0, 1).to(dtype)
@@ -111,17 +120,18 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _forgets(keep: Tensor) -> list[bool]:
-    """At which steps something is forgotten; at every step, as far as is known without asking a GPU."""
+    """The steps at which some sequence is reset; on a GPU all of them."""
+    # Reading `keep` would wait for the GPU, and multiplying by 1.0 changes nothing.
     return [True] * len(keep) if keep.is_cuda else (keep == 0).flatten(1).any(1).tolist()
 
 
 def _gates(values: Tensor) -> tuple[Tensor, ...]:
-    """What belongs to each gate (..., H)."""
+    """The four gates' parts (..., H) of values (..., 4H)."""
     return values.unflatten(-1, (4, -1)).unbind(-2)
 
 
 def _by_step(*tensors: Tensor) -> list[tuple[int, tuple[Tensor, ...]]]:
-    """Each step's number and its part of every tensor (T, ...)."""
+    """Each step's index and its slice of every tensor (T, ...)."""
     return list(enumerate(zip(*(tensor.unbind() for tensor in tensors), strict=True)))
 
 
@@ -138,13 +148,14 @@ class _Activation:
             gates[:, : -candidate.shape[-1]].sigmoid_()
             candidate.tanh_()
         else:
-            # A tangent takes three times as long as a sigmoid there: tanh x = 2 sigmoid 2x - 1.
+            # On a CPU tanh takes three times as long as a sigmoid, and tanh x = 2 sigmoid(2x) - 1. Doubling the
+            # candidate first makes it one sigmoid over all gates.
             candidate.add_(candidate)
             gates.sigmoid_()
             torch.add(self._minus_one, candidate, alpha=2.0, out=candidate)
 
     def of_cells(self, cells: Tensor, out: Tensor) -> Tensor:
-        """The tangent of (B, H), written to `out`."""
+        """The tanh of (B, H), written to `out`."""
         if self._plain:
             return torch.tanh(cells, out=out)
         torch.add(cells, cells, out=out).sigmoid_()
@@ -152,9 +163,13 @@ class _Activation:
 
 
 def _slopes(gates: Tensor, squashed: Tensor, entered: Tensor) -> tuple[Tensor, Tensor]:
-    """By what gradients are multiplied on their way, for all steps at once: to the gates (T, B, 4H), to the cells."""
+    """The local derivatives of all steps: with respect to the gates (T, B, 4H) and to the cells (T, B, H).
+
+    `squashed`: tanh of the cells; `entered`: the cells before each step.
+    """
     output, entry, _, candidate = _gates(gates)
     slopes, one = torch.empty_like(gates), gates.new_ones(())
+    # Sigmoid gates (the first three): s' = s - s^2, times what the gate multiplies.
     sigmoids = slice(0, 3 * squashed.shape[-1])
     torch.addcmul(
         gates[..., sigmoids], gates[..., sigmoids], gates[..., sigmoids], value=-1.0, out=slopes[..., sigmoids]
@@ -162,11 +177,13 @@ def _slopes(gates: Tensor, squashed: Tensor, entered: Tensor) -> tuple[Tensor, T
     *to_sigmoids, to_candidate = _gates(slopes)
     for slope, factor in zip(to_sigmoids, (squashed, candidate, entered), strict=True):
         slope.mul_(factor)
+    # tanh' = 1 - tanh^2, for the candidate and for the cells.
     torch.addcmul(one, candidate, candidate, value=-1.0, out=to_candidate).mul_(entry)
     return slopes, torch.addcmul(one, squashed, squashed, value=-1.0).mul_(output)
 
 
 def _before(first: Tensor, values: Tensor, keep: Tensor, forgets: list[bool]) -> Tensor:
-    """What each step began with: the value of the one before it (T, B, H), or nothing."""
+    """The value before each step (T, B, H): that of the previous step, or 0 after a reset."""
+    # torch.cat copies, so that multiplying in place leaves `values` unchanged.
     earlier = torch.cat((first.unsqueeze(0), values[:-1]))
     return earlier.mul_(keep) if any(forgets) else earlier

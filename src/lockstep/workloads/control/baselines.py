@@ -1,26 +1,26 @@
-"""Policies without a network, to compare with and to record."""
+"""Policies without a network, used as reference points and to record episodes."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.evaluator import AT_ONCE
 from lockstep.compute import random
 from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
-from lockstep.rl.evaluation import evaluate
-from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env
-from lockstep.workloads.control.names import tasks_of
+from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
+from lockstep.workloads.control.env import ControlEnv, make_env
+from lockstep.workloads.control.settings import ControlSettings
 
 Act = Callable[[Tensor, ControlEnv], Tensor]
-"""Observations (E, O) and their environments to actions (E, A)."""
+"""Maps observations (E, O) and their environments to actions (E, A)."""
 
 
 def random_action(_: Tensor, env: ControlEnv) -> Tensor:
-    """Anything from -1 to 1, drawn by the environment's number, its episode and the step."""
-    episode, columns = env.episode * (1 << 16) + env.steps, torch.arange(env.action_dim)
-    drawn = random.uniform(env.seed, "random action", env.index[:, None], episode[:, None], columns)
+    """Uniform in -1..1; a function of the environment's number, episode and step, so the same on any world size."""
+    # Episode and step share one counter of the random stream: 16 bits for the step.
+    counter, columns = env.episode * (1 << 16) + env.steps, torch.arange(env.action_dim)
+    drawn = random.uniform(env.seed, "random action", env.index[:, None], counter[:, None], columns)
     return (2 * drawn - 1).to(env.device)
 
 
@@ -30,18 +30,27 @@ def no_action(_: Tensor, env: ControlEnv) -> Tensor:
 
 
 BASELINES: dict[str, Act] = {"random": random_action, "zero": no_action}
+Player = Callable[[Tensor, ControlEnv], tuple[Tensor, Tensor | None]]
+"""A trained model: returns actions, and their probabilities if the action space is discrete."""
 
 
-def evaluate_baseline(name: str, config: TaskChoice, world: World, episodes: int, seed: int) -> Evaluation:
-    """How good a policy without a network is, on so many episodes of each task. Called by every rank."""
+def policy_of(player: Player | str) -> Act:
+    """Return a trained model, or one of BASELINES by name, as a plain policy."""
+    if isinstance(player, str):
+        return BASELINES[player]
+    return lambda observation, env: player(observation, env)[0]
+
+
+def evaluate_baseline(name: str, settings: ControlSettings, world: World, episodes: int, seed: int) -> Evaluation:
+    """Evaluate a baseline on `episodes` episodes of each task. Called by every rank."""
     host = torch.device("cpu")
     act = BASELINES[name]
     return evaluate(
         world,
-        lambda index: make_env(config, index, seed, host),
+        lambda index: make_env(settings, index, seed, host),
         act,
-        episodes * len(tasks_of(config.task)),
+        episodes * len(settings.tasks),
         seed,
         tag="control",
-        at_once=AT_ONCE,
+        at_once=HOSTED_AT_ONCE,
     )

@@ -1,4 +1,4 @@
-"""Episodes from the public mt30 and mt80 data: chunks that were saved as TensorDicts, read without running them."""
+"""Converts the public mt30 and mt80 data, chunks saved as TensorDicts, without unpickling any code."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,20 +9,21 @@ from torch import Tensor
 
 from lockstep.errors import UserError
 from lockstep.storage.torch_file import Foreign, read_torch_file
-from lockstep.workloads.control.env import TaskChoice, stored_facts
+from lockstep.workloads.control.env import stored_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
 from lockstep.workloads.control.names import TaskFacts
+from lockstep.workloads.control.settings import ControlSettings
 
 _TENSORDICT = "_tensordict"
 _NEEDED = ("obs", "action", "reward", "task")
 
 
-def convert_chunks(config: TaskChoice, source: Path, folder: Path) -> tuple[int, int]:
-    """Write the chunks (.pt) of a directory, or one of them, as episode files; returns the episodes and steps."""
-    facts = stored_facts(config)
+def convert_chunks(settings: ControlSettings, source: Path, folder: Path) -> tuple[int, int]:
+    """Convert one chunk (.pt), or all in a directory, to episode files; returns how many episodes and steps."""
+    facts = stored_facts(settings)
     paths = sorted(source.glob("*.pt")) if source.is_dir() else [source]
     if not paths or not paths[0].exists():
-        raise UserError(f"{source}: no chunks (.pt) there; give the directory that they were downloaded to")
+        raise UserError(f"{source}: no chunks (.pt) there; give the directory they were downloaded to")
     writer = EpisodeWriter(folder, facts.tasks)
     steps = 0
     for path in paths:
@@ -34,7 +35,10 @@ def convert_chunks(config: TaskChoice, source: Path, folder: Path) -> tuple[int,
 
 
 def read_chunk(path: Path, facts: TaskFacts) -> Iterator[Episode]:
-    """The episodes of one chunk: (episodes, T + 1, ...) each, the first action and reward of each without meaning."""
+    """Yield the episodes of one chunk, whose columns are (episodes, T + 1, ...).
+
+    Row 0 holds the first observation only: its action and reward are padding and are dropped.
+    """
     try:
         columns = _columns(read_torch_file(path))
     except (ValueError, OSError) as error:
@@ -43,7 +47,11 @@ def read_chunk(path: Path, facts: TaskFacts) -> Iterator[Episode]:
     ended = columns.get("terminated")
     for i, tasks in enumerate(columns["task"].long()):
         if bool((tasks != tasks[0]).any()) or not 0 <= int(tasks[0]) < len(facts.tasks):
-            raise UserError(f"{path}: episode {i} is of no single task among {len(facts.tasks)}; use data of one set")
+            raise UserError(
+                f"{path}: episode {i} does not belong to exactly one of the {len(facts.tasks)} tasks; "
+                "use the data of this task set"
+            )
+        # Clones, because a view would keep the whole chunk in memory until the writer flushes.
         reward = columns["reward"][i, 1:].float().clone()
         yield Episode(
             observation=columns["obs"][i].float().clone(),
@@ -55,21 +63,21 @@ def read_chunk(path: Path, facts: TaskFacts) -> Iterator[Episode]:
 
 
 def _columns(content: Any) -> Mapping[str, Tensor]:
-    """The tensors of a TensorDict, however its version had itself saved."""
+    """The tensors of a TensorDict. Its versions pickle differently: as state, or as arguments of a constructor."""
     if isinstance(content, Foreign):
         if not content.name.startswith("tensordict."):
-            raise ValueError(f"it wants {content.name} called, which is not done here")
+            raise ValueError(f"it would call {content.name} on loading, which is not allowed")
         states = [part for part in (content.state, *content.arguments) if isinstance(part, Mapping)]
         content = _entries(next((state[_TENSORDICT] for state in states if _TENSORDICT in state), None))
     if not isinstance(content, Mapping):
-        raise ValueError("no TensorDict is in it")
+        raise ValueError("it holds no TensorDict")
     return {name: value for name, value in content.items() if isinstance(value, Tensor)}
 
 
 def _entries(content: Any) -> Any:
-    """What a dict holds, also where it is of a class that TensorDict itself made of dict."""
-    own = isinstance(content, Foreign) and content.name.startswith("tensordict.")
-    return content.items if own else content
+    """The entries of a dict, or of one of tensordict's own dict subclasses."""
+    is_subclass = isinstance(content, Foreign) and content.name.startswith("tensordict.")
+    return content.items if is_subclass else content
 
 
 def _check(path: Path, columns: Mapping[str, Tensor], facts: TaskFacts) -> None:
@@ -78,8 +86,9 @@ def _check(path: Path, columns: Mapping[str, Tensor], facts: TaskFacts) -> None:
         raise UserError(f"{path}: has no {' and no '.join(missing)}; a chunk has {', '.join(_NEEDED)}")
     shapes = {name: tuple(columns[name].shape) for name in _NEEDED}
     rows = shapes["reward"]
-    wanted = {"obs": (*rows, facts.obs_dim), "action": (*rows, facts.action_dim), "reward": rows, "task": rows}
-    wrong = next((name for name in _NEEDED if shapes[name] != wanted[name]), None)
+    expected = {"obs": (*rows, facts.obs_dim), "action": (*rows, facts.action_dim), "reward": rows, "task": rows}
+    wrong = next((name for name in _NEEDED if shapes[name] != expected[name]), None)
+    # A row more than steps: fewer than two rows would be an episode without a step.
     if wrong or len(rows) != 2 or rows[1] < 2:
         name = wrong or "reward"
-        raise UserError(f"{path}: {name} has the shape {shapes[name]}, not {wanted[name]}; use data of one task set")
+        raise UserError(f"{path}: {name} has the shape {shapes[name]}, not {expected[name]}; use data of one task set")

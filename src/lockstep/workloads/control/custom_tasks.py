@@ -1,4 +1,4 @@
-"""Eleven tasks that DeepMind Control does not have, on its own bodies (and on an arm with one link more)."""
+"""Eleven tasks beyond DeepMind Control's own, on its bodies and on a three-link arm."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from dm_control.utils.rewards import tolerance
 from lockstep.workloads.control.three_links import three_link_arm
 
 _UNBOUNDED = float("inf")
-_RUN_SPEED = 10.0  # of the cheetah, metres a second
+_RUN_SPEED = 10.0  # target speed of the suite's cheetah-run, in m/s
 
 
 def at_least(value: float, bound: float, margin: float) -> float:
-    """1 from a bound on, and falling in a straight line to a half where the margin below it ends."""
+    """1 at or above the bound, falling linearly to 0.5 at `margin` below it."""
     return tolerance(value, (bound, _UNBOUNDED), margin, sigmoid="linear", value_at_margin=0.5)
 
 
@@ -25,7 +25,7 @@ def at_most(value: float, bound: float, margin: float) -> float:
 
 
 class BackwardsWalker(walker.PlanarWalker):
-    """Walks with its back to the front."""
+    """Walks backwards."""
 
     def get_reward(self, physics: Any) -> float:
         """Standing, times how fast it moves backwards."""
@@ -74,7 +74,7 @@ class JumpingCheetah(cheetah.Cheetah):
     """Jumps on the spot."""
 
     def get_reward(self, physics: Any) -> float:
-        """How high the torso is with either foot, without moving away."""
+        """How high the torso and each foot are, plus a bonus for staying in place."""
         torso, resting = _height(physics, "torso"), _speed_reward(physics.speed(), (-0.5, 0.5), 0.5)
         feet = [(5 * _high((torso + _height(physics, foot)) / 2) + resting) / 6 for foot in ("bfoot", "ffoot")]
         return sum(feet) / 2
@@ -89,7 +89,7 @@ class BackwardsHopper(hopper.Hopper):
 
 
 class SpinningPendulum(pendulum.SwingUp):
-    """Goes round and round."""
+    """Spins at full speed instead of balancing."""
 
     def get_reward(self, physics: Any) -> float:
         """How fast it turns, in either direction."""
@@ -100,14 +100,16 @@ class SpinningCup(ball_in_cup.BallInCup):
     """Swings the ball round the cup."""
 
     def initialize_episode(self, physics: Any) -> None:
-        """Nine times out of ten the ball starts in the cup."""
+        """Place the ball: in the cup with probability 0.9, otherwise anywhere without contact."""
         anywhere = self.random.uniform() < 0.1
         placed = False
+        # Rejection sampling, as in the suite's own task: redraw until the ball touches nothing.
         while not placed:
             physics.named.data.qpos["ball_x"] = self.random.uniform(-0.2, 0.2)
             physics.named.data.qpos["ball_z"] = self.random.uniform(0.2, 0.5)
             physics.after_reset()
             placed = physics.data.ncon == 0 and (anywhere or bool(physics.in_target()))
+        # Skips BallInCup's own initialisation, which would place the ball again.
         base.Task.initialize_episode(self, physics)
 
     def get_reward(self, physics: Any) -> float:

@@ -1,8 +1,8 @@
-"""Episodes on disk: a directory of safetensors files, each with some whole episodes behind one another.
+"""Episodes on disk: a directory of safetensors files, each with whole episodes one after the other.
 
 A file has `obs` (rows, O), `action` (rows, A), `reward` (rows,), `terminated` (rows,), and for each episode `task` and
-`length`. An episode of T steps has T + 1 rows: the first holds what was seen at its start (its action and reward mean
-nothing), every other one an action and what came of it. The header names the tasks that the numbers in `task` mean.
+`length`. An episode of T steps has T + 1 rows: row 0 holds the first observation (its action and reward are padding),
+every other row an action and its outcome. The header lists the task names that the numbers in `task` index.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lockstep.algorithms.tdmpc2.library import Episode
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
 from lockstep.storage.tensor_file import read_header
@@ -27,72 +28,61 @@ from lockstep.workloads.control.names import TaskFacts
 
 FORMAT = "lockstep-episodes-1"
 _MOST_LENGTHS = 64 << 20
-"""Bytes that the lengths of a file's episodes may take."""
+"""Most bytes that a file's `length` column may take, so that a damaged header cannot exhaust the memory."""
 _ROWS = 250_000
-"""Rows of a file, about: some tens of megabytes."""
+"""Approximate rows per file: some tens of megabytes."""
 _COLUMNS = {"obs": "F32", "action": "F32", "reward": "F32", "terminated": "BOOL", "task": "I64", "length": "I64"}
 _DIMENSIONS = {"obs": 2, "action": 2, "reward": 1, "terminated": 1, "task": 1, "length": 1}
 _NAME = re.compile(r"episodes-([0-9]+)\.safetensors")
 
 
-@dataclass(frozen=True)
-class Episode:
-    """T steps: observation (T + 1, O), action (T, A), reward (T,), terminated (T,)."""
-
-    observation: Tensor
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    task: int
-    """Its number among the tasks of whoever reads or writes it."""
-
-
 class EpisodeWriter:
-    """Fills a directory, file by file; what is there already stays."""
+    """Writes episodes to a directory, file by file; files already there are kept."""
 
     def __init__(self, folder: Path, tasks: tuple[str, ...]) -> None:
         self._folder, self._tasks = folder, tasks
-        self._waiting: list[Episode] = []
+        self._pending: list[Episode] = []
         self._rows = 0
         self.count = 0
-        """Episodes that were written."""
+        """Episodes written so far."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: no directory can be made there ({error.strerror or error})") from error
+            raise UserError(f"{folder}: cannot create the directory ({error.strerror or error})") from error
 
     def add(self, episode: Episode) -> None:
-        """Write an episode, with others or at once."""
-        self._waiting.append(episode)
+        """Queue an episode; writes a file whenever enough rows are queued."""
+        self._pending.append(episode)
         self._rows += len(episode.observation)
         if self._rows >= _ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits to be written."""
-        if not self._waiting:
+        """Write the queued episodes as one file."""
+        if not self._pending:
             return
-        tensors = _together(self._waiting)
+        tensors = _concatenated(self._pending)
         about = {"format": FORMAT, "tasks": json.dumps(self._tasks)}
         path = self._folder / _free_name(self._folder)
         try:
             write_atomically(path, safetensors.torch.save(tensors, about))
         except OSError as error:
-            raise UserError(f"{path}: not written ({error.strerror or error})") from error
-        self.count += len(self._waiting)
-        self._waiting.clear()
+            raise UserError(f"{path}: cannot be written ({error.strerror or error})") from error
+        self.count += len(self._pending)
+        self._pending.clear()
         self._rows = 0
 
 
-def _together(episodes: list[Episode]) -> dict[str, Tensor]:
-    def behind_start(parts: list[Tensor]) -> Tensor:
+def _concatenated(episodes: list[Episode]) -> dict[str, Tensor]:
+    # T steps become T + 1 rows: a row of zeros pads the start, so that all columns have as many rows as `obs`.
+    def padded(parts: list[Tensor]) -> Tensor:
         return torch.cat([torch.cat((torch.zeros_like(part[:1]), part)) for part in parts])
 
     return {
         "obs": torch.cat([episode.observation for episode in episodes]),
-        "action": behind_start([episode.action for episode in episodes]),
-        "reward": behind_start([episode.reward for episode in episodes]),
-        "terminated": behind_start([episode.terminated for episode in episodes]),
+        "action": padded([episode.action for episode in episodes]),
+        "reward": padded([episode.reward for episode in episodes]),
+        "terminated": padded([episode.terminated for episode in episodes]),
         "task": torch.tensor([episode.task for episode in episodes]),
         "length": torch.tensor([len(episode.action) for episode in episodes]),
     }
@@ -107,16 +97,16 @@ def _free_name(folder: Path) -> str:
 class _File:
     path: Path
     task: tuple[int, ...]
-    """Of each episode, among the tasks of the reader."""
+    """Task of each episode, as an index into the reader's tasks."""
     start: tuple[int, ...]
-    """Rows at which the episodes begin, and where the last one ends."""
+    """First row of each episode, then the row after the last one's end."""
 
 
 class EpisodeFiles:
-    """A directory of episodes, read for a run about some tasks. Opening it looks at headers only."""
+    """A directory of episodes, read for a run on given tasks. Opening it reads headers, lengths and tasks only."""
 
     def __init__(self, folder: Path, facts: TaskFacts) -> None:
-        """UserError, in one line, where there is nothing to read or where it does not belong to these tasks."""
+        """Raises UserError if there are no files or if they do not match these tasks."""
         self._facts = facts
         self._number = {task: number for number, task in enumerate(facts.tasks)}
         paths = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
@@ -130,12 +120,12 @@ class EpisodeFiles:
 
     @property
     def count(self) -> int:
-        """Episodes."""
+        """Number of episodes."""
         return len(self._where)
 
     @property
     def steps(self) -> int:
-        """Steps of all episodes together."""
+        """Steps of all episodes together; each has one row more than steps."""
         return sum(file.start[-1] - len(file.task) for file in self._files)
 
     def lengths(self) -> list[int]:
@@ -143,12 +133,13 @@ class EpisodeFiles:
         return [file.start[i + 1] - file.start[i] - 1 for file, i in self._where]
 
     def digest(self) -> str:
-        """What tells these episodes from others: names, sizes and headers of the files, not all that is in them."""
+        """Fingerprint of the data: file names, sizes and headers. The contents, often gigabytes, are not hashed."""
         files = [[f.path.name, f.path.stat().st_size, f.task, f.start] for f in self._files]
         return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
     def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
-        """The episodes with these numbers, in any order; filled up with zeros to the size of the largest task's."""
+        """Yield the episodes with these numbers, in any order, zero-padded to the largest task's sizes."""
+        # One file is held at a time: consecutive numbers mostly lie in the same file.
         columns: Mapping[str, Tensor] = {}
         loaded: Path | None = None
         for number in numbers:
@@ -168,41 +159,45 @@ class EpisodeFiles:
         )
         for part in (episode.observation, episode.action, episode.reward):
             if not bool(torch.isfinite(part).all()):
-                raise UserError(f"{file.path}: episode {i} has numbers that are not finite; leave this file out")
+                raise UserError(f"{file.path}: episode {i} has values that are not finite; remove this file")
         return episode
 
     def _opened(self, path: Path) -> _File:
         try:
+            # The header is checked first, by our own reader: its sizes decide how much may be loaded.
             with open_regular(path, links=True) as header:
                 forms, _ = read_header(header)
             if "length" in forms and forms["length"].size > _MOST_LENGTHS:
-                raise ValueError("more episodes than a file can hold")
+                raise ValueError("more episodes than are allowed in a file")
             with safe_open(path, "pt") as file:
                 about, parts = file.metadata() or {}, {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
                 if about.get("format") != FORMAT or {n: part.get_dtype() for n, part in parts.items()} != _COLUMNS:
-                    raise UserError(f"{path}: not a file of episodes that `lockstep record` wrote")
+                    raise UserError(f"{path}: not an episode file written by `lockstep record`; remove it")
                 shapes = {name: part.get_shape() for name, part in parts.items()}
                 lengths, numbers = file.get_tensor("length").tolist(), file.get_tensor("task").tolist()
             tasks = json.loads(about["tasks"])
         except (OSError, SafetensorError, ValueError, KeyError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error})") from error
         if problem := _damage(tasks, lengths, shapes):
-            raise UserError(f"{path}: damaged ({problem}); record it again, or leave this file out")
+            raise UserError(f"{path}: damaged ({problem}); record it again, or remove this file")
         start = tuple(accumulate((length + 1 for length in lengths), initial=0))
         return _File(path, tuple(self._belonging(path, tasks, numbers, shapes)), start)
 
     def _belonging(
         self, path: Path, tasks: list[str], numbers: list[int], shapes: Mapping[str, list[int]]
     ) -> Iterator[int]:
-        """Each episode's task as a number of this run; UserError where the run has no such task, or another size."""
+        """Yield each episode's task as this run numbers it; UserError if the run lacks the task or its sizes differ."""
         for number in numbers:
             if not 0 <= number < len(tasks) or tasks[number] not in self._number:
                 name = tasks[number] if 0 <= number < len(tasks) else f"number {number}"
                 own = self._facts.tasks
-                what = own[0] if len(own) == 1 else f"{len(own)} others"
-                raise UserError(f"{path}: holds episodes of task {name}, and this run is about {what}; use data of one")
+                trained = own[0] if len(own) == 1 else f"{len(own)} others"
+                raise UserError(
+                    f"{path}: holds episodes of task {name}, but this run trains on {trained}; use data of its task"
+                )
             found, (seen, done) = self._number[tasks[number]], (shapes["obs"][1], shapes["action"][1])
             facts = self._facts
+            # Two widths are valid: the task's own, and that of a task set, to which its data is already padded.
             fits = (facts.obs_dims[found], facts.action_dims[found]), (facts.obs_dim, facts.action_dim)
             if (seen, done) not in fits:
                 raise UserError(
@@ -213,19 +208,19 @@ class EpisodeFiles:
 
 
 def _damage(tasks: Any, lengths: Any, shapes: Mapping[str, list[int]]) -> str:
-    """What is wrong with the form of a file; empty where nothing is."""
+    """What is wrong with a file's structure; empty if nothing is."""
     if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks):
-        return "its header's tasks are no list of names"
+        return "the tasks in its header are not a list of names"
     for name, dimensions in _DIMENSIONS.items():
         if len(shapes[name]) != dimensions:
             return f"{name} has the shape {shapes[name]}, and must have {dimensions} dimension(s)"
     if shapes["task"] != shapes["length"]:
-        return f"it has {shapes['length'][0]} lengths of episodes and {shapes['task'][0]} tasks of theirs"
+        return f"it has {shapes['length'][0]} episode lengths but {shapes['task'][0]} task numbers"
     if min(lengths, default=1) < 1:
-        return f"an episode has {min(lengths)} steps, and must have 1 at least"
+        return f"an episode has {min(lengths)} steps, and must have at least 1"
     rows = sum(lengths) + len(lengths)
     if not all(shapes[name][0] == rows for name in ("obs", "action", "reward", "terminated")):
-        return f"its episodes have {rows} rows, its numbers have others"
+        return f"its episodes need {rows} rows, its columns have a different number"
     return ""
 
 

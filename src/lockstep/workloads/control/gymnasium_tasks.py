@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
+from lockstep.envs.simulation import Floats, Outcome, Replayed
 from lockstep.errors import UserError
 from lockstep.workloads.control.names import GYMNASIUM_GOALS, gymnasium_id
-from lockstep.workloads.control.simulation import Floats, Outcome, Replayed
 
 _DEFAULT_LENGTH = 1000
 _LENGTHS = {"lunarlander-continuous": 500}
@@ -21,14 +21,15 @@ _SETTINGS: dict[str, dict[str, Any]] = {"lunarlander-continuous": {"continuous":
 
 
 class GymnasiumSimulation(Replayed):
-    """One environment of Gymnasium."""
+    """One Gymnasium environment, restored by replaying its episode."""
 
     def __init__(self, task: str, pictures: bool = False) -> None:
         super().__init__()
         self._make = partial(_make, task, **({"render_mode": "rgb_array"} if pictures else {}))
         self._env = self._make()
-        # A reset of MuJoCo forgets everything; Box2D, among others, carries something over into the next episode.
-        self._forgets = _uses_mujoco(gymnasium_id(task))
+        # A MuJoCo reset clears all state; others, such as Box2D, carry some over into the next episode, which would
+        # make an episode depend on those before it.
+        self._reset_is_clean = _uses_mujoco(gymnasium_id(task))
         space = self._env.action_space
         assert isinstance(space, Box)
         self._space = space
@@ -37,7 +38,7 @@ class GymnasiumSimulation(Replayed):
 
     def _begin(self, seed: int) -> Floats:
         self._earned = 0.0
-        if not self._forgets:
+        if not self._reset_is_clean:
             self._env.close()
             self._env = self._make()
         return _flat(self._env.reset(seed=seed)[0])
@@ -54,43 +55,43 @@ class GymnasiumSimulation(Replayed):
         return int(np.prod(self._space.shape))
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
-        """A picture in the size of the environment's own choice."""
+        """A frame, at the size that the environment itself chooses."""
         return np.asarray(self._env.render(), np.uint8)
 
 
 @cache
 def facts(task: str) -> tuple[int, int, int]:
-    """Numbers in an observation and in an action, and agent steps of an episode; UserError where it is of no use."""
+    """Sizes of an observation and an action, and agent steps of an episode; UserError if the task cannot be used."""
     env = _make(task)
-    seen, done = env.observation_space, env.action_space
+    observations, actions = env.observation_space, env.action_space
     length = gymnasium.spec(gymnasium_id(task)).max_episode_steps or _DEFAULT_LENGTH
     env.close()
-    if not isinstance(done, Box) or not np.issubdtype(done.dtype, np.floating):
-        raise UserError(f"task {task}: its actions are {done}, not continuous; control needs a Box of numbers")
-    if not np.isfinite(done.low).all() or not np.isfinite(done.high).all():
+    if not isinstance(actions, Box) or not np.issubdtype(actions.dtype, np.floating):
+        raise UserError(f"task {task}: its actions are {actions}, not continuous; control needs a Box of numbers")
+    if not np.isfinite(actions.low).all() or not np.isfinite(actions.high).all():
         raise UserError(f"task {task}: its actions have no bounds, so they cannot be scaled to -1..1")
-    if not isinstance(seen, Box):
-        raise UserError(f"task {task}: its observation is {type(seen).__name__}, not a Box of numbers")
-    return int(np.prod(seen.shape)), int(np.prod(done.shape)), _LENGTHS.get(task, length)
+    if not isinstance(observations, Box):
+        raise UserError(f"task {task}: its observation is {type(observations).__name__}, not a Box of numbers")
+    return int(np.prod(observations.shape)), int(np.prod(actions.shape)), _LENGTHS.get(task, length)
 
 
 def _make(task: str, **settings: Any) -> Any:
-    """The environment without a limit on time, which is kept elsewhere; UserError where there is none."""
+    """The environment without its time limit, which HostedEnv applies; UserError if it cannot be made."""
     name = gymnasium_id(task)
     settings |= _SETTINGS.get(task, {})
     try:
-        with warnings.catch_warnings(), _unremarked(name):
-            # That there is a newer version; every process would say so.
+        with warnings.catch_warnings(), _without_mujoco_log(name):
+            # Gymnasium warns about newer versions of a task; every worker process would repeat it.
             warnings.simplefilter("ignore", DeprecationWarning)
             return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise UserError(f"task {task}: Gymnasium's {name} needs more: {_first_line(error)}") from error
+        raise UserError(f"task {task}: a package for Gymnasium's {name} is missing: {_first_line(error)}") from error
     except ImportError as error:
-        problem = f"Gymnasium's {name} cannot be made here ({_first_line(error)})"
-        raise UserError(f"task {task}: {problem}; install what it needs, or use a newer version of it") from error
+        problem = f"Gymnasium's {name} cannot be created ({_first_line(error)})"
+        raise UserError(f"task {task}: {problem}; install its dependencies, or use a newer version of it") from error
     except gymnasium.error.Error as error:
         problem = f"Gymnasium has no such environment ({_first_line(error)})"
-        raise UserError(f"task {task}: {problem}; use one that it has, as Pendulum-v1") from error
+        raise UserError(f"task {task}: {problem}; use one of its ids, such as Pendulum-v1") from error
 
 
 def _uses_mujoco(name: str) -> bool:
@@ -98,14 +99,14 @@ def _uses_mujoco(name: str) -> bool:
 
 
 @contextmanager
-def _unremarked(name: str) -> Iterator[None]:
-    """MuJoCo would leave its remarks on Gymnasium's models in a file, wherever the user happens to be."""
+def _without_mujoco_log(name: str) -> Iterator[None]:
+    """Drop MuJoCo's warnings about Gymnasium's models: it writes them to a log file in the working directory."""
     if not _uses_mujoco(name):
         yield
         return
     try:
         import mujoco
-    except ImportError:  # Gymnasium says so itself
+    except ImportError:  # gymnasium.make reports it
         yield
         return
     before = mujoco.get_mju_user_warning()

@@ -1,19 +1,19 @@
-"""Meta-World's fifty tasks as simulations, where that package is installed. Needs no torch."""
+"""Meta-World's fifty tasks as simulations, if that package is installed. Needs no torch."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.envs.simulation import Floats, Outcome, Replayed
 from lockstep.errors import UserError
 from lockstep.workloads.control.names import METAWORLD_FACTS, METAWORLD_PREFIX
-from lockstep.workloads.control.simulation import Floats, Outcome, Replayed
 
 _ACTION_REPEAT = 2
 
 
 class MetaWorldSimulation(Replayed):
-    """One task with a goal that is seen and is drawn anew for every episode."""
+    """One task; its goal is part of the observation and is redrawn for every episode."""
 
     def __init__(self, task: str) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class MetaWorldSimulation(Replayed):
     def _begin(self, seed: int) -> Floats:
         self._env.seed(seed)
         observation = np.asarray(self._env.reset()[0], np.float32)
-        # The first step after a reset settles the gripper; it belongs to no episode.
+        # The first step after a reset settles the gripper; it is not part of the episode.
         self._env.step(np.zeros(self._action_dim(), np.float32))
         return observation
 
@@ -40,7 +40,7 @@ class MetaWorldSimulation(Replayed):
         return METAWORLD_FACTS[1]
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
-        """A picture from the corner of the table."""
+        """A frame from the camera at the corner of the table."""
         import mujoco
 
         renderer = mujoco.Renderer(self._env.model, height, width)
@@ -60,5 +60,5 @@ def _make(task: str) -> Any:
     except ValueError as error:
         raise UserError(
             f"task {task}: this Meta-World does not run with mujoco {mujoco.__version__} ({error}); "
-            "install the version that it asks for"
+            "install the mujoco version it requires"
         ) from error

@@ -11,25 +11,25 @@ from lockstep.errors import UserError
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What a model must know about a task, or, where there are several, about the largest of them."""
+    """Sizes and lengths of a run's tasks. The properties give the maximum, which a multi-task model is built for."""
 
     tasks: tuple[str, ...]
-    """Their names, in the order of their numbers; one where a run is about a single task."""
+    """Names, in the order of the task numbers; one in a single-task run."""
     obs_dims: tuple[int, ...]
     action_dims: tuple[int, ...]
     episode_lengths: tuple[int, ...]
-    """Agent steps after which an episode is cut."""
+    """Agent steps after which an episode is truncated."""
     episodic: bool = False
-    """Whether an episode can end by the rules, before it is cut."""
+    """Whether an episode can terminate before it is truncated."""
 
     @property
     def obs_dim(self) -> int:
-        """Numbers in an observation; shorter ones are filled up with zeros."""
+        """Size of an observation; shorter ones are zero-padded."""
         return max(self.obs_dims)
 
     @property
     def action_dim(self) -> int:
-        """Numbers in an action; tasks with fewer ignore the others."""
+        """Size of an action; tasks with a smaller one ignore the rest."""
         return max(self.action_dims)
 
     @property
@@ -39,7 +39,7 @@ class TaskFacts:
 
     @property
     def multitask(self) -> bool:
-        """Whether there is more than one."""
+        """Whether there is more than one task."""
         return len(self.tasks) > 1
 
     @property
@@ -49,7 +49,7 @@ class TaskFacts:
 
 
 SUITE_LENGTH = 500
-"""Agent steps of an episode of DeepMind Control: 1000 control steps, two for each action."""
+"""Agent steps of a DeepMind Control episode: 1000 control steps, two per action."""
 STANDARD = {
     "acrobot-swingup": (6, 1),
     "cartpole-balance": (5, 1),
@@ -80,7 +80,7 @@ STANDARD = {
     "walker-stand": (24, 6),
     "walker-walk": (24, 6),
 }
-"""Tasks of DeepMind Control: (numbers in an observation, numbers in an action)."""
+"""Tasks of DeepMind Control: (size of an observation, size of an action)."""
 CUSTOM = {
     "walker-walk-backwards": (24, 6),
     "walker-run-backwards": (24, 6),
@@ -94,7 +94,7 @@ CUSTOM = {
     "cup-spin": (8, 2),
     "pendulum-spin": (3, 1),
 }
-"""Further tasks on the same bodies."""
+"""Additional tasks on the same bodies; see custom_tasks.py."""
 SUITE = STANDARD | CUSTOM
 
 GYMNASIUM = {
@@ -103,14 +103,14 @@ GYMNASIUM = {
     "bipedal-walker": "BipedalWalker-v3",
     "lunarlander-continuous": "LunarLander-v3",
 }
-"""Short names of Gymnasium's environments; any other goes by its id, as Pendulum-v1."""
+"""Short names of Gymnasium environments; all others are named by their id, such as Pendulum-v1."""
 GYMNASIUM_GOALS = {"lunarlander-continuous": 200.0}
-"""Returns from which on an episode counts as a success, where they are agreed upon."""
+"""Return above which an episode counts as solved, for tasks with an agreed threshold."""
 _GYMNASIUM_ID = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 
 METAWORLD_PREFIX = "mw-"
 METAWORLD_FACTS = (39, 4, 100)
-"""Numbers in an observation and in an action, and agent steps of an episode, of every Meta-World task."""
+"""Size of an observation, size of an action and agent steps of an episode, the same for every Meta-World task."""
 
 MT30 = (
     *("walker-stand", "walker-walk", "walker-run", "cheetah-run", "reacher-easy", "reacher-hard", "acrobot-swingup"),
@@ -118,7 +118,7 @@ MT30 = (
     *("cartpole-swingup-sparse", "cup-catch", "finger-spin", "finger-turn-easy", "finger-turn-hard", "fish-swim"),
     *("hopper-stand", "hopper-hop", *CUSTOM),
 )
-"""The order is that of the public data, in which a task is a number."""
+"""In the order of the public data, which refers to tasks by number: do not reorder."""
 MT50 = tuple(
     METAWORLD_PREFIX + name
     for name in (
@@ -136,22 +136,22 @@ TASK_SETS = {"mt30": MT30, "mt80": MT30 + MT50}
 
 
 def tasks_of(name: str) -> tuple[str, ...]:
-    """The tasks that a name stands for, one unless it is a task set; UserError where there is no such task."""
+    """The tasks a name stands for: one, or several for a task set; UserError if there is no such task."""
     if name in TASK_SETS:
         return TASK_SETS[name]
     if name in SUITE or name in GYMNASIUM or name in MT50 or _GYMNASIUM_ID.fullmatch(name):
         return (name,)
     raise UserError(
-        f"task {name[:64]!r}: unknown; {_hint(name)}allowed: tasks of DeepMind Control as walker-walk, ids of "
-        f"Gymnasium as Pendulum-v1, {METAWORLD_PREFIX}NAME of Meta-World, {' and '.join(TASK_SETS)}"
+        f"task {name[:64]!r}: unknown; {_hint(name)}allowed: DeepMind Control tasks such as walker-walk, "
+        f"Gymnasium ids such as Pendulum-v1, {METAWORLD_PREFIX}NAME for Meta-World, {' and '.join(TASK_SETS)}"
     )
 
 
 def number_of(name: str, tasks: Sequence[str]) -> int:
-    """Which of some tasks is meant."""
+    """The index of a task by name; UserError with the nearest names if it is not among them."""
     if name in tasks:
         return tasks.index(name)
-    raise UserError(f"task {name[:64]!r}: not one that is known here; {_hint(name, tasks)}they are {', '.join(tasks)}")
+    raise UserError(f"task {name[:64]!r}: not a task of this run; {_hint(name, tasks)}allowed: {', '.join(tasks)}")
 
 
 def _hint(name: str, known: Sequence[str] = (*SUITE, *TASK_SETS, *GYMNASIUM, *MT50)) -> str:
@@ -164,7 +164,7 @@ def _hint(name: str, known: Sequence[str] = (*SUITE, *TASK_SETS, *GYMNASIUM, *MT
 
 
 def check_installed(name: str) -> None:
-    """UserError where a task needs a package that is not there. Imports none of them."""
+    """UserError if a task needs a package that is not installed. Imports none of them."""
     for task in tasks_of(name):
         if task in SUITE and find_spec("dm_control") is None:
             raise UserError(f"task {name}: needs dm_control; pip install 'lockstep[control]'")
@@ -173,5 +173,5 @@ def check_installed(name: str) -> None:
 
 
 def gymnasium_id(task: str) -> str:
-    """What Gymnasium calls a task; empty where it is none of Gymnasium's, as a task set is not."""
+    """Gymnasium's id of a task; empty if it is not a Gymnasium task."""
     return GYMNASIUM.get(task, task if _GYMNASIUM_ID.fullmatch(task) else "")

@@ -1,31 +1,34 @@
-"""Whole episodes as they are played, kept to be learned from. E: environments."""
+"""Plays whole episodes and writes them as training data. E: environments."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lockstep.workloads.control.baselines import BASELINES, Act
-from lockstep.workloads.control.env import ControlEnv, TaskChoice, make_env, task_facts
+from lockstep.workloads.control.baselines import Act, Player, policy_of
+from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
+from lockstep.workloads.control.settings import ControlSettings
 
-_SIDE_BY_SIDE = 64
-"""Episodes that are played at once."""
+_AT_ONCE = 64
+"""Episodes played at the same time; bounds how many environments a process holds."""
 
 
-def record_episodes(config: TaskChoice, act: Act | str, episodes: int, seed: int, folder: Path) -> tuple[int, int]:
-    """Play episodes 0..episodes-1 of a seed, each in the environment of its number, and write them.
+def record_episodes(
+    settings: ControlSettings, player: Player | str, episodes: int, seed: int, folder: Path
+) -> tuple[int, int]:
+    """Play episodes 0..episodes-1 of a seed, episode i in environment i, and write them to `folder`.
 
-    Returns how many episodes and steps there are. `act` is a policy that notices by `env.steps` where one begins, or
-    the name of one of BASELINES.
+    Returns how many episodes and steps were written. `player` is the name of one of BASELINES, or a model, which reads
+    from `env.steps` when a new episode starts.
     """
-    policy = BASELINES[act] if isinstance(act, str) else act
-    facts = task_facts(config)
+    policy = policy_of(player)
+    facts = task_facts(settings)
     writer = EpisodeWriter(folder, facts.tasks)
     steps = 0
-    for first in range(0, episodes, _SIDE_BY_SIDE):
-        index = torch.arange(first, min(first + _SIDE_BY_SIDE, episodes))
-        for episode in _play(make_env(config, index, seed, torch.device("cpu")), policy):
+    for first in range(0, episodes, _AT_ONCE):
+        index = torch.arange(first, min(first + _AT_ONCE, episodes))
+        for episode in _play(make_env(settings, index, seed, torch.device("cpu")), policy):
             steps += len(episode.action)
             writer.add(episode)
     writer.flush()
@@ -34,7 +37,7 @@ def record_episodes(config: TaskChoice, act: Act | str, episodes: int, seed: int
 
 @torch.no_grad()
 def _play(env: ControlEnv, act: Act) -> list[Episode]:
-    """The first episode of every environment."""
+    """Play the first episode of every environment; those that finish early keep stepping, and the rest is cut off."""
     observation = env.reset()
     seen, done, earned, over = [observation], list[Tensor](), list[Tensor](), list[Tensor]()
     length = torch.zeros(env.count, dtype=torch.int64)
@@ -47,8 +50,9 @@ def _play(env: ControlEnv, act: Act) -> list[Episode]:
         playing &= ~ended
         assert transition.final_observation is not None
         observation = transition.observation
-        # An episode's last row is what was seen at its end, not what the next one begins with.
+        # Environments reset themselves: an episode's last row is its final observation, not the next one's first.
         seen.append(torch.where(ended[:, None], transition.final_observation, observation))
+        # Zeros where the task has no such action: what the policy put there had no effect.
         done.append(action * env.action_mask)
         earned.append(transition.reward)
         over.append(transition.terminated)

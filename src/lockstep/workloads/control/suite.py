@@ -1,4 +1,4 @@
-"""DeepMind Control's tasks as simulations: action repeat, and a state that is restored to the last bit. No torch."""
+"""DeepMind Control's tasks as simulations, with action repeat and a bitwise exact restore. Needs no torch."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.workloads.control.simulation import Floats, Outcome, State
+from lockstep.envs.simulation import Floats, Outcome, State
 
-# Without this, importing dm_control looks for a screen; who wants pictures asks for them before (see rendering.py).
+# Without this, importing dm_control looks for a display. Rendering workers set the variable first (see rendering.py).
 os.environ.setdefault("MUJOCO_GL", "disabled")
 
 ACTION_REPEAT = 2
@@ -30,13 +30,13 @@ class SuiteSimulation:
         self._observation = np.zeros(0, np.float32)
 
     def reset(self, seed: int) -> Floats:
-        """Begin an episode."""
+        """Start an episode."""
         self._task._random = np.random.RandomState(seed)
         self._env.reset()
         return self._observe()
 
     def step(self, action: Floats) -> Outcome:
-        """Act for two control steps; the rewards add up."""
+        """Apply the action for two control steps; returns the sum of their rewards."""
         from dm_control.rl.control import PhysicsError
 
         control = self._lowest + self._scale * (action.astype(np.float64) + 1.0)
@@ -48,24 +48,25 @@ class SuiteSimulation:
                 self._task.after_step(self._physics)
                 reward += float(self._task.get_reward(self._physics))
         except PhysicsError:
+            # The simulation diverged: truncate with the last valid observation instead of ending the run.
             return Outcome(self._observation, 0.0, terminated=False, truncated=True, success=0.0)
         return Outcome(self._observe(), reward, terminated=False, truncated=False, success=0.0)
 
     def save(self) -> State:
-        """All that MuJoCo integrates, what the solver starts from included."""
+        """MuJoCo's integration state, which includes the solver's warm start."""
         return self._physics.get_state(_integration_state())
 
     def restore(self, seed: int, state: State) -> None:
-        """Begin the episode again, which places targets, and put the body where it was."""
+        """Reset with the episode's seed, which places the targets, then restore the body's state."""
         import mujoco
 
         self.reset(seed)
         self._physics.set_state(state, _integration_state())
-        # What follows from positions and velocities; the next step takes it up as if it had never stopped.
+        # Recomputes what derives from positions and velocities, so that the next step continues bitwise exactly.
         mujoco.mj_step1(self._physics.model.ptr, self._physics.data.ptr)
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
-        """A picture from the task's own camera."""
+        """A frame from the task's own camera."""
         return self._physics.render(height, width, self._camera)
 
     def _observe(self) -> Floats:
@@ -81,15 +82,15 @@ def load(task: str) -> Any:
     from lockstep.workloads.control.custom_tasks import MAKERS
 
     domain, _, rest = task.partition("-")
-    with _unremarked():
+    with _errors_only():
         if task in MAKERS:
             return MAKERS[task]()
         return suite.load(_DOMAINS.get(domain, domain), rest.replace("-", "_"))
 
 
 @contextmanager
-def _unremarked() -> Iterator[None]:
-    """MuJoCo has remarks on the suite's own models, which are of no use to who wants to train on them."""
+def _errors_only() -> Iterator[None]:
+    """Silence MuJoCo's warnings about the suite's own models, which a user can do nothing about."""
     from absl import logging
 
     before = logging.get_verbosity()

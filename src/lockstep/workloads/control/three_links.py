@@ -1,4 +1,4 @@
-"""A planar arm of three links that reaches for a target: the reacher of DeepMind Control with one joint more."""
+"""A planar arm of three links that reaches for a target: DeepMind Control's reacher with one more joint."""
 
 from xml.etree import ElementTree
 
@@ -8,17 +8,18 @@ _LINK = 0.09
 """Metres from one joint to the next, and from the last to the finger."""
 _THICKNESS = 0.01
 _BEND = 80
-"""Degrees by which the second and the third joint turn either way; the first turns freely."""
+"""Limit in degrees, either way, of the second and third joint; the first turns freely."""
 
 
 def three_link_arm() -> tuple[str, dict[str, bytes]]:
-    """The model's XML and what it includes."""
+    """The model's XML and the assets it includes."""
     text, assets = reacher.get_model_and_assets()
     model = ElementTree.fromstring(text)
     world, motors = model.find("worldbody"), model.find("actuator")
     assert world is not None and motors is not None
     arm = world.find("body[@name='arm']")
     assert arm is not None, "the suite's reacher has an arm"
+    # The new arm takes the old one's place, so that the bodies keep the suite's order.
     place = list(world).index(arm)
     world.remove(arm)
     world.insert(place, _arm())

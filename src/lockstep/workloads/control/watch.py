@@ -1,4 +1,4 @@
-"""Tasks to look at: one episode after another, each step as text and as a picture."""
+"""Plays tasks for `lockstep play`: episode after episode, each step as text and as a frame."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -9,25 +9,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lockstep.reporting.film import Scene
-from lockstep.workloads.control.baselines import BASELINES, Act
-from lockstep.workloads.control.env import ControlEnv, TaskChoice, task_facts
+from lockstep.workloads.control.baselines import Act, Player, policy_of
+from lockstep.workloads.control.env import ControlEnv, task_facts
 from lockstep.workloads.control.names import number_of
 from lockstep.workloads.control.rendering import open_stage
+from lockstep.workloads.control.settings import ControlSettings
 
 _HEIGHT, _WIDTH = 240, 320
 _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 _BAR = 21
-"""Characters of an action's scale, from -1 to 1."""
+"""Characters of the bar that shows an action from -1 to 1; odd, so that it has a middle."""
 
 
-def scenes(config: TaskChoice, act: Act | str, seed: int, pictures: bool = True, only: str = "") -> Iterator[Scene]:
-    """Yield what there is to see at every step, for ever: the episodes of an evaluation with this seed.
+def scenes(
+    settings: ControlSettings, player: Player | str, seed: int, pictures: bool = True, only: str = ""
+) -> Iterator[Scene]:
+    """Yield a scene per step, endlessly: the same episodes as an evaluation with this seed.
 
-    `act` is what a network does, or the name of one of BASELINES. Without pictures nothing is drawn. `only`: of one of
-    the tasks; none = of one after the other.
+    `player` is a trained model, or the name of one of BASELINES. Without pictures nothing is rendered. `only`: the name
+    of one task to play; empty = all tasks in turn.
     """
-    policy = BASELINES[act] if isinstance(act, str) else act
-    facts = task_facts(config)
+    policy = policy_of(player)
+    facts = task_facts(settings)
+    # Environment i has task i modulo the number of tasks, so one task is every n-th environment.
     first, apart = (number_of(only, facts.tasks), len(facts.tasks)) if only else (0, 1)
     stage = open_stage(facts) if pictures else None
     try:
@@ -51,7 +55,7 @@ def _episode(env: ControlEnv, act: Act, pictures: bool) -> Iterator[Scene]:
         if bool(done.terminated | done.truncated):
             ending = "ended" if bool(done.terminated) else "time is up"
         else:
-            # Where an episode has ended, the next one is there already: the last picture stays.
+            # After an episode's end the environment already shows the next one, so the last frame is kept.
             image = _draw(env, pictures)
         observation, reward, step = done.observation, float(done.reward), step + 1
         score += reward
@@ -76,18 +80,18 @@ def _scene(
     image: NDArray[np.uint8],
     ending: str,
 ) -> Scene:
-    words = (f"step {step}", f"reward {reward:.2f}", f"return {score:.1f}", ending)
-    lines = [f"{task}, episode {number + 1}", *(word.replace(" ", "\t", 1) for word in words[:3]), ending]
+    parts = (f"step {step}", f"reward {reward:.2f}", f"return {score:.1f}", ending)
+    lines = [f"{task}, episode {number + 1}", *(part.replace(" ", "\t", 1) for part in parts[:3]), ending]
     return Scene(
         text="\n".join([*(line.expandtabs(8) for line in lines), *(_scale(value) for value in action.tolist())]),
         image=image,
-        caption="   ".join(filter(None, (task, *words))),
+        caption="   ".join(filter(None, (task, *parts))),
         score=score,
         ended=bool(ending),
     )
 
 
 def _scale(value: float) -> str:
-    """A number from -1 to 1 as a mark on a line."""
+    """Draw a value from -1 to 1 as a mark on a bar."""
     place = round((min(max(value, -1.0), 1.0) + 1) / 2 * (_BAR - 1))
     return "".join("●" if i == place else "│" if i == _BAR // 2 else "─" for i in range(_BAR)) + f" {value:5.2f}"

@@ -6,11 +6,11 @@ from typing import NamedTuple
 OUTCOMES = ("dot", "single", "two", "three", "four", "six", "wicket")
 """The classes, in the order of their labels."""
 OUTCOME_RUNS = (0, 1, 2, 3, 4, 6, 0)
-"""What the batter scores by each outcome."""
+"""Runs the batter scores with each outcome."""
 PHASES = ("powerplay", "middle", "death")
 """Overs 1-6, 7-16 and 17-20."""
 ROLES = ("unknown", "opener", "top_order", "middle_order", "finisher", "bowler", "allrounder", "keeper")
-"""What a player mostly does for the team; a row's number is an index into these."""
+"""A player's main role in the team; tables store indices into these."""
 ENTITIES = ("venue", "batting_team", "bowling_team", "striker", "nonstriker", "bowler")
 """The columns of `ids`."""
 BALL_PEOPLE = ("bowler", "batter", "nonstriker")
@@ -20,7 +20,7 @@ BALL_FEATURES = (
     *("runs", "wicket", "over", "ball_in_over", "boundary", "wide", "noball", "bye", "legbye", "bowled", "caught"),
     *("lbw", "run_out", "stumped", "other_wicket", "striker_run_out", "nonstriker_run_out", "over_parity"),
 )
-"""What an earlier delivery tells."""
+"""Features of an earlier delivery."""
 
 _BATTER = (
     *("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),
@@ -29,8 +29,8 @@ _BATTER = (
 )
 
 
-def _each(what: str) -> tuple[str, ...]:
-    return tuple(f"{what}_{outcome}" for outcome in OUTCOMES)
+def _each(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}_{outcome}" for outcome in OUTCOMES)
 
 
 STATE_FEATURES: Mapping[str, tuple[str, ...]] = {
@@ -64,7 +64,7 @@ STATE_FEATURES: Mapping[str, tuple[str, ...]] = {
     "pressure_index": ("pressure",),
     "dot_pressure": ("dots", "since_boundary", "since_wicket", "weighted", "trend"),
 }
-"""What is known before a delivery, by node type; `today` is what players and teams did beyond what was expected."""
+"""Features known before a delivery, by node type; `today`: how far players and teams exceeded expectation today."""
 
 _CAREER = ("log_balls", *_each("rate"), *_each("skill"))
 
@@ -76,11 +76,11 @@ CAREER_FEATURES: Mapping[str, tuple[str, ...]] = {
     "nonstriker_identity": _CAREER,
     "bowler_identity": (*_CAREER, *_each("phase_skill")),
 }
-"""What the training matches tell about the entities of a delivery, by node type.
+"""Features of a delivery's entities, learned from the training matches, by node type.
 
-log_balls: log of one plus the deliveries known; rate: log of how much more often than on average each outcome came,
-shrunk; skill: the same in log-odds, in the year of the match, after allowing for everything else (see skills.py);
-phase_skill and type_skill: what is added to it in this phase of the innings and against this type of bowling.
+log_balls: log of one plus the known deliveries; rate: log ratio of each outcome's frequency to the average, shrunk;
+skill: the same in log-odds, for the year of the match, adjusted for everything else (see skills.py); phase_skill and
+type_skill: what this phase of the innings and this type of bowling add to it.
 """
 
 

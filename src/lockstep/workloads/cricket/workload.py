@@ -1,149 +1,168 @@
-"""Next-ball prediction with a graph network: the presets, and what can be done with it."""
+"""Next-ball prediction with a graph network: its presets and capabilities."""
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
+from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
 from lockstep.errors import UserError
+from lockstep.workloads.capabilities import PlayRequest
 from lockstep.workloads.cricket.config import CricketConfig
+from lockstep.workloads.cricket.network.settings import GraphSettings
+from lockstep.workloads.cricket.settings import CricketSettings
+from lockstep.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from lockstep.algorithms.supervised.learner import SupervisedLearner
+    from lockstep.distributed.world import World
+    from lockstep.reporting.film import Scene
+    from lockstep.workloads.cricket.problem import CricketProblem
+    from lockstep.workloads.cricket.reports.assess import Assessment
+
+_BASE = preset(
+    "Train on a GPU with all matches of --data: four networks side by side, on the graph without earlier balls.",
+    drop_relations="ball",
+    members=4,
+    batch_size=2048,
+    eval_batch_size=8192,
+    epochs=5,
+    patience=2,
+    learning_rate=1e-3,
+    lr_warmup=100_000,
+    weight_decay=0.1,
+    ema_decay=0.999,
+    dropout=0.3,
+    id_dropout=0.5,
+    log_every=20,
+    check_every=200,
+    checkpoint_every=2_000_000,
+)
 
 
-def debug() -> CricketConfig:
-    """A few seconds of training in a small simulated league: for tests and first steps."""
-    return CricketConfig(
-        matches=10,
-        hidden_dim=16,
-        num_layers=2,
-        num_heads=2,
-        player_dim=8,
-        history_groups=2,
-        batch_size=64,
-        eval_batch_size=256,
-        epochs=2,
-        learning_rate=3e-3,
-        lr_schedule="constant",
-        checkpoint_every=1000,
-        drop_relations="same_over",
-    )
+class Cricket(Workload):
+    """The next ball of a T20 match."""
 
-
-def small() -> CricketConfig:
-    """Train on a laptop: a smaller network that leaves the earlier balls out, in minutes for the simulated league."""
-    return CricketConfig(
-        hidden_dim=32,
-        num_layers=2,
-        player_dim=16,
-        batch_size=256,
-        eval_batch_size=1024,
-        epochs=6,
-        patience=3,
-        learning_rate=2e-3,
-        lr_warmup=20_000,
-        ema_decay=0.99,
-        id_dropout=0.3,
-        log_every=10,
-        checkpoint_every=100_000,
-        # Balls are thirty times the work of all other nodes together.
-        drop_relations="ball",
-    )
-
-
-def base() -> CricketConfig:
-    """Train on a GPU with all matches of --data: four networks side by side, on the graph without earlier balls."""
-    return CricketConfig(
-        drop_relations="ball",
-        members=4,
-        batch_size=2048,
-        eval_batch_size=8192,
-        epochs=5,
-        patience=2,
-        learning_rate=1e-3,
-        lr_warmup=100_000,
-        weight_decay=0.1,
-        ema_decay=0.999,
-        dropout=0.3,
-        id_dropout=0.5,
-        log_every=20,
-        check_every=200,
-        checkpoint_every=2_000_000,
-    )
-
-
-def whole() -> CricketConfig:
-    """Train on a GPU with the whole graph: every earlier ball of the innings and its relations, too."""
-    return replace(base(), drop_relations="", members=1, epochs=4, weight_decay=0.05, dropout=0.2, id_dropout=0.3)
-
-
-def guide() -> CricketConfig:
-    """Train as the guide does: its loss, rates and sizes, with a warm-up that is one."""
-    return CricketConfig(
-        batch_size=64,
-        loss="focal",
-        class_weights=True,
-        learning_rate=1e-3,
-        weight_decay=0.01,
-        dropout=0.1,
-        id_dropout=0.0,
-        lr_warmup=100_000,
-        epochs=100,
-        patience=10,
-        log_every=100,
-        checkpoint_every=2_000_000,
-    )
-
-
-summary = "Cricket: the next ball, by a graph network"
-config_class = CricketConfig
-PRESETS: dict[str, Callable[[], CricketConfig]] = {
-    preset.__name__: preset for preset in (debug, small, base, whole, guide)
-}
-
-BASELINES = ("prior", "phase", "over", "additive")
-"""Predictions without a network: by frequency, by phase, by over and wickets, and the additive model."""
-
-
-def fit(config: CricketConfig, explicit: Collection[str]) -> tuple[CricketConfig, list[str]]:
-    """See that the matches and their split are there, before anything is started."""
-    if config.data:
-        from lockstep.workloads.cricket.split import check_source
-
-        check_source(config.data, config.split, config.split_seed)
-    return config, []
-
-
-def check_kept(config: CricketConfig, model: Path) -> None:
-    """See that what a stored model was trained on is still where it was: the network alone does not know a name."""
-    kept = {
-        config.data: "its training matches are needed for names and careers",
-        config.split: "its split file is needed to tell which matches it was trained on",
+    name = "cricket"
+    summary = "Cricket: the next ball, by a graph network"
+    settings: ClassVar[type[WorkloadSettings]] = CricketSettings
+    algorithms = ("supervised",)
+    networks: ClassVar[Mapping[str, Mapping[str, type[NetworkSettings]]]] = {"supervised": {"graph": GraphSettings}}
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "debug": preset(
+            "A few seconds of training in a small simulated league: for tests and first steps.",
+            matches=10,
+            hidden_dim=16,
+            num_layers=2,
+            num_heads=2,
+            player_dim=8,
+            history_groups=2,
+            batch_size=64,
+            eval_batch_size=256,
+            epochs=2,
+            learning_rate=3e-3,
+            lr_schedule="constant",
+            checkpoint_every=1000,
+            drop_relations="same_over",
+        ),
+        "small": preset(
+            "Train on a laptop: a smaller network that leaves the earlier balls out, in minutes for the simulated "
+            "league.",
+            hidden_dim=32,
+            num_layers=2,
+            player_dim=16,
+            batch_size=256,
+            eval_batch_size=1024,
+            epochs=6,
+            patience=3,
+            learning_rate=2e-3,
+            lr_warmup=20_000,
+            ema_decay=0.99,
+            id_dropout=0.3,
+            log_every=10,
+            checkpoint_every=100_000,
+            # Balls cost thirty times as much as all other nodes together.
+            drop_relations="ball",
+        ),
+        "base": _BASE,
+        "whole": _BASE.but(
+            "Train on a GPU with the whole graph: every earlier ball of the innings and its relations, too.",
+            drop_relations="",
+            members=1,
+            epochs=4,
+            weight_decay=0.05,
+            dropout=0.2,
+            id_dropout=0.3,
+        ),
+        "guide": preset(
+            "Train as the guide does: its loss, rates and sizes, with a working warm-up.",
+            batch_size=64,
+            loss="focal",
+            class_weights=True,
+            learning_rate=1e-3,
+            weight_decay=0.01,
+            dropout=0.1,
+            id_dropout=0.0,
+            lr_warmup=100_000,
+            epochs=100,
+            patience=10,
+            log_every=100,
+            checkpoint_every=2_000_000,
+        ),
     }
-    for place, why in kept.items():
-        if place and not Path(place).exists():
-            raise UserError(f"{model}: {why}, and nothing is at {place}, where it expects them; put them back there")
+    baselines = ("prior", "phase", "over", "additive")
+    """Predictions without a network: by frequency, by phase, by over and wickets, and the additive model."""
+    preloads = (
+        "lockstep.algorithms.supervised.learner",
+        "lockstep.workloads.cricket.problem",
+        "lockstep.workloads.cricket.network.model",
+    )
 
+    def problem(self, config: CricketConfig, world: "World") -> "CricketProblem":
+        """Deliveries on this rank's device, prepared by one rank if not cached. Called by every rank."""
+        from lockstep.workloads.cricket.problem import cricket_problem
 
-def build(config: CricketConfig, world: Any) -> Any:
-    """Build the learner for this configuration on this rank. Called by every rank."""
-    from lockstep.workloads.cricket.build import build_learner
+        return cricket_problem(config.workload, world, balls=config.network.reads_balls)
 
-    return build_learner(config, world)
+    def fit(self, config: CricketConfig, explicit: Collection[str]) -> tuple[CricketConfig, list[str]]:
+        """Check that the matches and their split exist, before any rank starts."""
+        settings = config.workload
+        if settings.data:
+            from lockstep.workloads.cricket.matches.split import check_source
 
+            check_source(settings.data, settings.split, settings.split_seed)
+        return config, []
 
-def assess(
-    config: CricketConfig, policy: str, learner: Any, data: str, part: str, world: Any, bad_files: str = ""
-) -> Any:
-    """Measure a trained learner, or one of BASELINES, on other data or a part of the run's. Called by every rank.
+    def check_kept(self, config: CricketConfig, model: Path) -> None:
+        """Check that a stored model's training data still exists: names and careers are not part of its weights."""
+        kept = {
+            config.workload.data: "its training matches are needed for names and careers",
+            config.workload.split: "its split file is needed to know which matches it was trained on",
+        }
+        for place, why in kept.items():
+            if place and not Path(place).exists():
+                raise UserError(f"{model}: {why}, but {place} does not exist; restore it there")
 
-    `bad_files`: what to do with files of other data that are no matches; empty = as the configuration says.
-    """
-    from lockstep.workloads.cricket.assess import assess as measure
+    def assess(
+        self,
+        config: CricketConfig,
+        policy: str,
+        learner: "SupervisedLearner | None",
+        data: str,
+        part: str,
+        world: "World",
+        bad_files: str = "",
+    ) -> "Assessment":
+        """Evaluate a trained learner, or one of `baselines`, on other data or on a part of the run's.
 
-    return measure(config, policy, learner, data, part, world, bad_files)
+        `bad_files`: what to do with files in `data` that are not matches; empty = as configured.
+        Called by every rank.
+        """
+        from lockstep.workloads.cricket.reports.assess import assess
 
+        return assess(config, policy, learner, data, part, world, bad_files)
 
-def scenes(config: CricketConfig, act: Any, seed: int, data: str = "", bad_files: str = "") -> Any:
-    """Follow one match after another, yielding every ball with its prediction."""
-    from lockstep.workloads.cricket.watch import scenes as watch
+    def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
+        """Play match after match, yielding every ball with its prediction."""
+        from lockstep.workloads.cricket.reports.watch import scenes
 
-    return watch(config, act, seed, data, bad_files)
+        return scenes(request.config.workload, request.act, request.seed, request.data, request.bad_files)

@@ -1,15 +1,14 @@
-"""Sizes chosen by the device: a table by GPU memory or CPU cores, moved to numbers that lanes and batches divide."""
+"""Sizes for the device: a table by GPU memory or CPU cores, adjusted so that lanes and batches divide evenly."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from lockstep.algorithms.ppo.config import batch_sizes
+from lockstep.algorithms.ppo.settings import batch_sizes
 from lockstep.compute.machine import Machine
-from lockstep.config.run_config import automatic_lanes
+from lockstep.config.run_settings import automatic_lanes
 from lockstep.errors import UserError
-from lockstep.workloads.snake.workload import SnakeConfig
+from lockstep.workloads.snake.settings import SnakeConfig
 
 
 class Change(NamedTuple):
@@ -32,7 +31,7 @@ class _Sizes(NamedTuple):
     policy_depth: int
 
 
-# From so many GB of GPU memory on: sizes as a rule, and sizes that fill the device.
+# (GB of GPU memory at least, usual sizes, sizes that fill the device).
 _GPU_TABLE = (
     (80, _Sizes(192, 512, 4096, 4, 128, 2), _Sizes(256, 1024, 8192, 2, 128, 3)),
     (40, _Sizes(96, 256, 2048, 4, 32, 2), _Sizes(128, 256, 4096, 2, 128, 3)),
@@ -44,25 +43,23 @@ _GPU_TABLE = (
 
 
 def autoscale(config: SnakeConfig, device: Machine, explicit: Collection[str]) -> tuple[SnakeConfig, list[Change]]:
-    """Choose sizes that suit the device, and tell what was changed; fields in `explicit` stay as they are.
+    """Choose sizes that suit the device; also returns the changes. Fields in `explicit` are not changed.
 
-    The result has its automatic fields off: it is what is in force, and scaling it again changes nothing.
+    The result has auto_scale off: it holds the sizes in force, and scaling it again changes nothing.
     """
-    if not (config.auto_scale or config.max_utilization):
+    if not (config.workload.auto_scale or config.workload.max_utilization):
         return config, []
-    wanted, reason = _table(device, config.max_utilization)
-    chosen = _fit(config, wanted, explicit)
-    changes = [
-        Change(name, getattr(config, name), value, reason)
-        for name, value in chosen.items()
-        if value != getattr(config, name)
-    ]
+    wanted, reason = _table(device, config.workload.max_utilization)
+    before = config.values()
+    # A network that the table does not know keeps its size.
+    chosen = {name: size for name, size in _fit(config, wanted, explicit).items() if name in before}
+    changes = [Change(name, before[name], value, reason) for name, value in chosen.items() if value != before[name]]
     off: dict[str, Any] = {"auto_scale": False, "max_utilization": False, "max_n_envs": 0, "max_batch_size": 0}
-    return replace(config, **chosen, **off), changes
+    return config.replace(**chosen, **off), changes
 
 
 def _table(device: Machine, fill: bool) -> tuple[_Sizes, str]:
-    """Read the table, and put the row it was read from into words."""
+    """The sizes for a device, and a description of the table row they come from."""
     how = ", filled" if fill else ""
     if device.memory_gb <= 0:
         n_envs = min(2 * device.logical_cores, 256) if fill else min(device.physical_cores, 16)
@@ -74,15 +71,15 @@ def _table(device: Machine, fill: bool) -> tuple[_Sizes, str]:
 
 
 def _fit(config: SnakeConfig, wanted: _Sizes, explicit: Collection[str]) -> dict[str, Any]:
-    """Take the wanted size for every field that is not given, moved so that lanes and batches come out even."""
-    n_envs, n_steps = config.n_envs, config.n_steps
-    batch_size = config.batch_size if "batch_size" in explicit else 0
+    """The table's size for every field that was not given, adjusted so that lanes and batches divide evenly."""
+    n_envs, n_steps = config.algorithm.n_envs, config.algorithm.n_steps
+    batch_size = config.algorithm.batch_size if "batch_size" in explicit else 0
     if "n_steps" not in explicit:
         n_steps = wanted.n_steps
         if "n_envs" in explicit:
             n_steps = _nearest("n_steps", n_steps, 65_536, lambda steps: _is_even(config, n_envs, steps, batch_size))
     if "n_envs" not in explicit:
-        limit = config.max_n_envs or 65_536
+        limit = config.workload.max_n_envs or 65_536
         target = min(wanted.n_envs, limit)
         n_envs = _nearest("n_envs", target, limit, lambda count: _is_even(config, count, n_steps, batch_size))
     chosen = {
@@ -96,9 +93,9 @@ def _fit(config: SnakeConfig, wanted: _Sizes, explicit: Collection[str]) -> dict
 
 
 def _is_even(config: SnakeConfig, n_envs: int, n_steps: int, batch_size: int) -> bool:
-    """Tell whether environments fill the lanes and batches (0 = of any size) fill lanes, parts and experience."""
-    lanes = config.lanes or automatic_lanes(n_envs)
-    unit = lanes * config.grad_accum
+    """Whether lanes divide the environments, lanes and parts divide a batch (0 = any), and batches the rollout."""
+    lanes = config.run.lanes or automatic_lanes(n_envs)
+    unit = lanes * config.algorithm.grad_accum
     batch_size = batch_size or unit
     return n_envs % lanes == 0 and batch_size % unit == 0 and n_envs * n_steps % batch_size == 0
 
@@ -108,14 +105,18 @@ def _nearest(name: str, target: int, limit: int, fits: Callable[[int], bool]) ->
     for size in chain(range(target, 0, -1), range(target + 1, limit + 1)):
         if fits(size):
             return size
-    raise UserError(f"auto_scale finds no {name} up to {limit} that suits lanes and batch; change those or set {name}")
+    raise UserError(f"auto_scale: no {name} up to {limit} fits lanes and batch size; change those or set {name}")
 
 
 def _batch(config: SnakeConfig, wanted: _Sizes, n_envs: int, n_steps: int) -> int:
     """Take the largest fitting batch within the table's and the user's limits, else the smallest that fits."""
-    limit = min(wanted.batch_size, n_envs * n_steps // wanted.batches, config.max_batch_size or wanted.batch_size)
-    fitting = batch_sizes(n_envs * n_steps, (config.lanes or automatic_lanes(n_envs)) * config.grad_accum)
+    limit = min(
+        wanted.batch_size, n_envs * n_steps // wanted.batches, config.workload.max_batch_size or wanted.batch_size
+    )
+    fitting = batch_sizes(n_envs * n_steps, (config.run.lanes or automatic_lanes(n_envs)) * config.algorithm.grad_accum)
     batch = max((size for size in fitting if size <= limit), default=fitting[0])
-    if batch > (config.max_batch_size or batch):
-        raise UserError(f"max_batch_size {config.max_batch_size} is less than the smallest batch that fits, {batch}")
+    if batch > (config.workload.max_batch_size or batch):
+        raise UserError(
+            f"max_batch_size {config.workload.max_batch_size} is less than the smallest batch that fits, {batch}"
+        )
     return batch

@@ -26,15 +26,15 @@ def neighbours(grid_size: int) -> Tensor:
 
 
 class SnakeEnv:
-    """A `VectorEnv` of Snake boards; the state stays in the same tensors for good, so that a step can be captured."""
+    """A `VectorEnv` of Snake boards; state is updated in place, so that a step can be captured as a CUDA graph."""
 
     def __init__(
         self, rules: SnakeRules, index: Tensor, seed: int, device: torch.device, sparse: bool | None = None
     ) -> None:
         """`index` (E,): each board's number over the whole run. Call `reset` or `load` before the first step.
 
-        `sparse`: give a food or a restart only to the boards that need one, which reads their number back from the
-        device; otherwise all boards take part in all operations. The results are the same. Default: on the CPU.
+        `sparse`: process only the boards that need food or a restart, which waits for the device to count them;
+        otherwise all boards take part in every operation. The results are the same. Default: only on the CPU.
         """
         self.rules, self.seed, self.device = rules, seed, device
         self.index = index.to(device, torch.int64)
@@ -55,7 +55,7 @@ class SnakeEnv:
         self.body = zeros(cells, dtype=torch.bool)
         """(E, C) whether the snake lies on the cell, the head included."""
         self.trail = zeros(cells, dtype=torch.uint8)
-        """(E, C) the direction in which the snake left the cell; means something on the body only."""
+        """(E, C) the direction in which the snake left the cell; only valid on the body."""
         self.head, self.tail, self.food = zeros(), zeros(), zeros()
         """(E,) cells. Food lies under the head only where the board is full."""
         self.direction, self.steps, self.length = zeros(), zeros(), zeros()
@@ -63,7 +63,7 @@ class SnakeEnv:
         self.clock, self.draw = zeros(), zeros()
         """(E,) steps since the start of the run, and foods placed at this clock: the counters of the random numbers."""
         self.frames = zeros(frames if frames > 1 else 0, 3, cells, dtype=torch.uint8)
-        """(E, F, 3, C) the frames of the observation, the oldest first; nothing to remember for F = 1."""
+        """(E, F, 3, C) the frames of the observation, the oldest first; empty for F = 1."""
 
     def _make_constants(self) -> None:
         rules = self.rules
@@ -75,20 +75,21 @@ class SnakeEnv:
         self._food_plane, self._head_plane = 3 * self._row + rules.cells, 3 * self._row + 2 * rules.cells
         self._set = torch.ones(self.count, dtype=torch.bool, device=self.device)
         self._one = self._set.to(torch.uint8)
-        # With a distance added, the sum is rounded to float32 once.
+        # float64 when a distance is added, so that the sum is rounded to float32 only once.
         dtype = torch.float64 if rules.distance_reward_scale else torch.float32
         outcomes = (rules.death_penalty, rules.food_reward, rules.step_penalty)
         self._rewards = torch.tensor(outcomes, dtype=dtype, device=self.device).unbind()
 
     def reset(self) -> Tensor:
-        """Start every episode anew; returns the (E, 3F, N, N) uint8 observation. The clocks go on."""
+        """Restart every episode; returns the (E, 3F, N, N) uint8 observation. The clocks are not reset."""
         return self.restart(torch.ones(self.count, dtype=torch.bool, device=self.device))
 
     def step(self, action: Tensor) -> Transition:
         """Advance every board by one action (E,) int64 and restart those whose episode ended."""
         if self.rules.truncates or self.rules.distance_reward_scale:
             return self._step_in_two(action)
-        # Nobody looks at a board between its end and its restart, so one food is enough for all that need one.
+        # Without truncation no final observation is needed, so boards that ate and boards that restart can get their
+        # food in one operation.
         died, ate, late = self._move(action)
         reward, terminated, truncated, info = self._judge(died, ate, late)
         self._set_up(terminated)
@@ -114,21 +115,21 @@ class SnakeEnv:
         return Transition(self._push(self._frame()), reward, terminated, truncated, info=info)
 
     def restart(self, ended: Tensor) -> Tensor:
-        """Start the episodes of the boards in the mask (E,) anew; returns the observation of all."""
+        """Restart the episodes of the boards in the mask (E,); returns the observation of all boards."""
         self._set_up(ended)
         self._place_food(ended)
         return self._refill(ended, self._frame())
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on, each with E as its first axis; copies."""
+        """Copies of everything needed to continue, each with E as its first axis."""
         return {name: tensor.clone() for name, tensor in self._tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Take up a state from `state`; returns the observation to act on."""
+        """Continue from a state that `state` returned; returns the observation to act on."""
         for name, tensor in self._tensors().items():
             if state[name].shape != tensor.shape:
-                found, wanted = tuple(state[name].shape), tuple(tensor.shape)
-                raise UserError(f"snake state: {name} has shape {found}, these rules and boards need {wanted}")
+                found, needed = tuple(state[name].shape), tuple(tensor.shape)
+                raise UserError(f"snake state: {name} has shape {found}, these rules and boards need {needed}")
             tensor.copy_(state[name])
         self._words_ahead.forget()
         if self.rules.frame_stack > 1:
@@ -156,14 +157,14 @@ class SnakeEnv:
         self.steps.add_(1)
         body, trail = self.body.view(-1), self.trail.view(-1)
         self.direction.copy_(torch.where(action == self.direction ^ 1, self.direction, action))
-        # A step off the board leads back to the head's own cell, so that the wall needs no case of its own.
+        # A step off the board leads to the head's own cell, which is body: hitting the wall needs no special case.
         ahead = self.neighbours.index_select(0, torch.add(self.direction, self.head, alpha=4))
         died = body.index_select(0, self._row + ahead)
         late = self.steps >= self.rules.step_limit
         if not self.rules.truncates:
             died |= late
         ate = (ahead == self.food) & ~died
-        # The dead are written too, without effect: their head's trail is never read and their cells are set already.
+        # Dead snakes are written too, without effect: their head's trail is never read, their cells are already set.
         trail.scatter_(0, self._row + self.head, self.direction.to(torch.uint8))
         tail_cell = self._row + self.tail
         after_tail = torch.add(trail.index_select(0, tail_cell), self.tail, alpha=4)

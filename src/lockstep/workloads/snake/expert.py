@@ -1,4 +1,4 @@
-"""Players that need no learning: the scripted one and the random one."""
+"""Baseline policies without a network: scripted and random."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from lockstep.workloads.snake.env import DOWN, LEFT, RIGHT, UP, SnakeEnv
 
 
 def scripted_action(env: SnakeEnv) -> Tensor:
-    """Choose a safe move (E,) for every board: sideways to the food, else up or down to it, else the first safe one.
+    """A safe move (E,) for every board: sideways towards the food, else up or down towards it, else the first safe one.
 
-    Safe is what neither turns round nor leaves the board nor meets the body; its last cell counts too. Where nothing
-    is safe the move is drawn.
+    A move is safe if it neither reverses, leaves the board nor hits the body, the tail included. If no move is safe,
+    it is random.
     """
     size = env.rules.grid_size
     ahead = env.neighbours.view(-1, 4).index_select(0, env.head)
@@ -30,11 +30,11 @@ def scripted_action(env: SnakeEnv) -> Tensor:
 
 
 def random_action(env: SnakeEnv) -> Tensor:
-    """Draw a move (E,) for every board, each of the four as likely."""
+    """A uniformly random move (E,) for every board."""
     return _draw(env, "snake-random")
 
 
 def _draw(env: SnakeEnv, purpose: str) -> Tensor:
-    # The draw is a tensor because a number would be copied to the device, which a captured graph may not do.
+    # A tensor, not a Python number: that would be copied to the device, which CUDA graph capture does not allow.
     word = random.words(env.seed, purpose, env.index, env.clock, torch.zeros_like(env.clock))[0]
-    return word >> 30
+    return word >> 30  # the top two of 32 bits: 0 to 3

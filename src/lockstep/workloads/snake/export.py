@@ -1,4 +1,4 @@
-"""A trained Snake network for other programs: a Stable-Baselines3 model, an ONNX graph."""
+"""Exports a trained Snake network as a Stable-Baselines3 model or an ONNX graph."""
 
 import logging
 import warnings
@@ -9,21 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.rl.networks import ActorCritic
-from lockstep.workloads.snake.build import build_network, rules_of
-from lockstep.workloads.snake.gym import SnakeGymEnv
+from lockstep.workloads.snake.gym import SnakeGymEnv, rules_of
+from lockstep.workloads.snake.problem import snake_problem
 from lockstep.workloads.snake.sb3 import SnakeFeatures, make_ppo
-from lockstep.workloads.snake.workload import SnakeConfig
+from lockstep.workloads.snake.settings import SnakeCNNSettings, SnakeConfig
 
 Weights = Mapping[str, Tensor]
 
 
 def write_sb3(config: SnakeConfig, weights: Weights, path: Path) -> None:
     """Write a zip for `stable_baselines3.PPO.load`, ready to predict or to train on. Needs stable-baselines3."""
+    if not isinstance(config.network, SnakeCNNSettings):
+        raise UserError(f"--format sb3: has no place for network {config.run.network}; allowed: cnn")
     network = _network(config, weights)
-    steps = max(config.n_steps, 2)
-    boards = SnakeGymEnv(**vars(rules_of(config)))
-    # One environment; whoever trains on sets both sizes for theirs.
+    steps = max(config.algorithm.n_steps, 2)
+    boards = SnakeGymEnv(**rules_of(config.workload))
+    # One environment only; users who continue training set both sizes for their own.
     player = make_ppo(config, boards, SnakeFeatures, n_steps=steps, batch_size=steps)
     policy: Any = player.policy
     policy.features_extractor.layers.load_state_dict(network.features.state_dict())
@@ -35,10 +39,10 @@ def write_sb3(config: SnakeConfig, weights: Weights, path: Path) -> None:
 
 def write_onnx(config: SnakeConfig, weights: Weights, path: Path) -> None:
     """Write a graph from `observation` (B, 3F, N, N) to `logits` (B, 4) and `value` (B,). Needs onnx and onnxscript."""
-    import onnxscript  # noqa: F401 - the exporter asks for it late, and in other words
+    import onnxscript  # noqa: F401 - fail early: torch imports it late, with another error message
 
     network = _network(config, weights).eval().requires_grad_(False)
-    boards = torch.zeros(2, 3 * config.frame_stack, config.grid_size, config.grid_size)
+    boards = torch.zeros(2, *snake_problem(config.workload, World()).observation_shape)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -56,10 +60,10 @@ def write_onnx(config: SnakeConfig, weights: Weights, path: Path) -> None:
 
 
 def _network(config: SnakeConfig, weights: Weights) -> ActorCritic:
-    network = build_network(config)
+    network = config.network.build(snake_problem(config.workload, World()), config)
     network.load_state_dict(dict(weights))
     return network
 
 
 WRITERS: dict[str, Callable[[SnakeConfig, Weights, Path], None]] = {"sb3": write_sb3, "onnx": write_onnx}
-"""By the names in EXPORTS."""
+"""By the names in `Snake.exports`."""

@@ -1,4 +1,4 @@
-"""Where the next food falls: a free cell, drawn by counter. E: boards, R: some of them, C: cells.
+"""Where the next food appears: a free cell, drawn with a counter-based generator. E: boards, R: some of them, C: cells.
 
 A board's random word belongs to (seed, index, clock, draw): clock counts the board's steps since the start of the run,
 draw the foods it was already given at the same clock. Four clocks in a row share the four words of one Philox block.
@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.compute import random
 
 _PURPOSE = "snake-food"
-_BLOCKS_AHEAD = 8
+_BLOCKS_AHEAD = 8  # Philox blocks drawn at once: food for 32 clocks
 
 
 def food_word(seed: int, index: Tensor, clock: Tensor, draw: Tensor) -> Tensor:
@@ -21,24 +21,25 @@ def food_word(seed: int, index: Tensor, clock: Tensor, draw: Tensor) -> Tensor:
 
 def free_cell(body: Tensor, length: Tensor, word: Tensor) -> Tensor:
     """Pick a free cell of each board, uniform in word: body (R, C) bool, length and word (R,); C where none is free."""
+    # Multiply and shift maps a 32-bit word to 0..free-1 in integers, the same on every device.
     nth = (word * (body.shape[1] - length)) >> 32
     free_so_far = torch.logical_not(body).cumsum(1, dtype=torch.int32)
     return torch.searchsorted(free_so_far, (nth + 1).to(torch.int32)[:, None]).squeeze(1)
 
 
 class WordsAhead:
-    """The same words for few boards at a time: drawn for all boards and many clocks at once, which costs far less."""
+    """A cache of `food_word`, drawn for all boards and many clocks at once, which is much cheaper on a CPU."""
 
     def __init__(self, seed: int, index: Tensor) -> None:
         self._seed, self._index = seed, index
         self.forget()
 
     def forget(self) -> None:
-        """Start over, because the clocks were set anew."""
+        """Drop the cache, because the clocks were changed."""
         self._age = 4 * _BLOCKS_AHEAD
 
     def tick(self) -> None:
-        """Follow the clocks, which all went on by one."""
+        """Follow the clocks, which all advanced by one."""
         self._age += 1
 
     def of(self, rows: Tensor, clock: Tensor, draw: Tensor) -> Tensor:

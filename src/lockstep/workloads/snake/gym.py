@@ -53,7 +53,7 @@ class SnakeGymEnv(gymnasium.Env[Frames, int]):
 
 
 class SnakeGymVectorEnv(VectorEnv[Frames, NDArray[np.int64], NDArray[Any]]):
-    """Many boards stepped together; a board whose episode ended starts anew within the same step."""
+    """Many boards stepped together; a board whose episode ended restarts within the same step."""
 
     metadata = {**SnakeGymEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
@@ -75,7 +75,7 @@ class SnakeGymVectorEnv(VectorEnv[Frames, NDArray[np.int64], NDArray[Any]]):
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Frames, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Take one action on every board; `final_obs` and `final_info` tell how ended episodes ended."""
+        """Take one action on every board; `final_obs` and `final_info` describe the ends of finished episodes."""
         boards = _started(self._boards)
         done = boards.advance(_actions(actions, self.num_envs))
         observation, ended = done.observation, done.terminated | done.truncated
@@ -99,6 +99,11 @@ def _rules(options: dict[str, Any]) -> SnakeRules:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
             raise UserError(f'{ENV_ID} has no rule "{name}"; the nearest is {nearest}, all: {", ".join(known)}')
     return SnakeRules(**options)
+
+
+def rules_of(settings: SnakeRules) -> dict[str, Any]:
+    """The keyword arguments that create boards with these rules."""
+    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(SnakeRules)}
 
 
 def _known_mode(mode: str | None) -> str | None:
@@ -140,7 +145,7 @@ def _render(boards: SnakeEnv, board: int, mode: str | None) -> NDArray[np.uint8]
 
 
 def _with_masks(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Name each value and, after an underscore, the boards it is valid for: Gymnasium's form."""
+    """Add a mask `_name` beside each value: the boards it is valid for, as Gymnasium's vector infos do."""
     return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 

@@ -34,7 +34,7 @@ Convolution = Callable[[int, int], nn.Module]
 """Makes a 3x3 convolution that keeps the size of the board."""
 
 
-# These pool before they rectify: the same values and gradients as the other way round, on a quarter of the cells.
+# Pooling comes before the ReLU: the same values and gradients as the other way round, on a quarter of the cells.
 def _tiny(channels: int, width: int, depth: int, make: Convolution) -> tuple[list[nn.Module], int]:
     return [make(channels, 32), nn.MaxPool2d(2), nn.ReLU(), make(32, 64), nn.ReLU()], 64
 

@@ -1,4 +1,4 @@
-"""The same game and network trained by other programs, as their users would do it: what `bench` compares with."""
+"""The same game and network trained by other programs, as their users would write it, for `bench --against`."""
 
 import functools
 import random
@@ -10,10 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lockstep.workloads.snake.build import rules_of
 from lockstep.workloads.snake.rules import SnakeRules
 from lockstep.workloads.snake.sb3 import PlainFeatures, make_ppo
-from lockstep.workloads.snake.workload import SnakeConfig
+from lockstep.workloads.snake.settings import SnakeConfig
 
 Frame = NDArray[np.uint8]
 Cell = tuple[int, int]
@@ -21,7 +20,7 @@ _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
 
 
 class PlainSnakeEnv(gymnasium.Env[Frame, int]):
-    """One board in plain Python, a list of cells: for one board it is far quicker than tensors are."""
+    """One board in plain Python, as a list of cells: for one board this is much faster than tensors."""
 
     def __init__(self, rules: SnakeRules, seed: int = 0) -> None:
         self.rules = rules
@@ -76,7 +75,7 @@ class PlainSnakeEnv(gymnasium.Env[Frame, int]):
 
     def _free_cell(self) -> Cell:
         size = self.rules.grid_size
-        # By trial, which is quick while the board is mostly free, and right when it is not.
+        # Rejection sampling: fast while the board is mostly free, and still correct when it is not.
         while True:
             number = self._random.randrange(size * size)
             cell = number // size, number % size
@@ -104,22 +103,23 @@ class PlainSnakeEnv(gymnasium.Env[Frame, int]):
 
 
 def train_with_sb3(config: SnakeConfig, updates: int, device: str) -> int:
-    """Go on training with Stable-Baselines3's PPO; returns the environment steps. Needs stable-baselines3."""
-    steps = updates * config.rollout_size
+    """Continue training with Stable-Baselines3's PPO; returns the environment steps. Needs stable-baselines3."""
+    steps = updates * config.algorithm.rollout_size
     sb3_learner(config, device).learn(total_timesteps=steps, reset_num_timesteps=False)
     return steps
 
 
 @functools.cache
 def sb3_learner(config: SnakeConfig, device: str) -> Any:
-    """Stable-Baselines3's PPO with this configuration's sizes and network; made once, then trained on."""
+    """Stable-Baselines3's PPO with this configuration's sizes and network; created once and kept."""
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    rules = rules_of(config)
-    seeds = range(config.seed, config.seed + config.n_envs)
-    boards = DummyVecEnv([functools.partial(PlainSnakeEnv, rules, seed) for seed in seeds])
-    return make_ppo(config, boards, PlainFeatures, n_steps=config.n_steps, batch_size=config.batch_size, device=device)
+    settings, first = config.algorithm, config.run.seed
+    seeds = range(first, first + settings.n_envs)
+    boards = DummyVecEnv([functools.partial(PlainSnakeEnv, config.workload, seed) for seed in seeds])
+    sizes = {"n_steps": settings.n_steps, "batch_size": settings.batch_size}
+    return make_ppo(config, boards, PlainFeatures, **sizes, device=device)
 
 
 TRAINERS = {"sb3": train_with_sb3}
-"""By the names in PEERS."""
+"""By the names in `Snake.peers`."""

@@ -1,41 +1,32 @@
-"""The numbers of the game, as a user states them; needs no torch."""
+"""The rules of the game, as a user sets them. Nothing here needs torch."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from lockstep.errors import UserError
+from lockstep.config.fields import Range
+from lockstep.config.settings import Settings
 
-TimeLimit = Literal["death", "truncation"]
 
+@dataclass(frozen=True, kw_only=True)
+class SnakeRules(Settings):
+    """Snake: the game and its rewards."""
 
-@dataclass(frozen=True)
-class SnakeRules:
-    """One game of Snake on a square board."""
-
-    grid_size: int = 12
-    """Cells along each side of the board, 4 or more."""
-    max_steps: int | None = None
-    """Steps after which an episode ends; empty: 200 times the grid size."""
+    grid_size: Annotated[int, Range(at_least=4, at_most=128)] = 12
+    """Side of the square board, in cells."""
+    max_steps: Annotated[int | None, Range(at_least=1, at_most=1_000_000)] = None
+    """Steps after which an episode ends; none = 200 x grid_size."""
+    time_limit: Literal["death", "truncation"] = "death"
+    """What running out of steps means: a death with its penalty, or a truncation whose value is bootstrapped."""
     step_penalty: float = -0.01
     """Reward of a step that neither eats nor dies."""
     death_penalty: float = -1.0
     """Reward of the step that dies."""
     food_reward: float = 1.0
     """Reward of the step that eats."""
-    distance_reward_scale: float = 0.0
-    """Extra reward for each cell the head came nearer to the food (row and column distances added); 0: none."""
-    frame_stack: int = 1
-    """Frames in one observation, the oldest first."""
-    time_limit: TimeLimit = "death"
-    """What the step limit is: "death", or "truncation" with the step's ordinary reward."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("grid_size", 4), ("frame_stack", 1), ("max_steps", 1), ("distance_reward_scale", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} is {value}; allowed: {least} or more")
-        if self.time_limit not in get_args(TimeLimit):
-            raise UserError(f'time_limit is "{self.time_limit}"; allowed: {" or ".join(get_args(TimeLimit))}')
+    distance_reward_scale: Annotated[float, Range(at_least=0)] = 0.0
+    """Extra reward for each cell that a step comes closer to the food (Manhattan distance); 0 = none."""
+    frame_stack: Annotated[int, Range(at_least=1, at_most=16)] = 1
+    """How many of the last observations the network sees, the oldest first."""
 
     @property
     def cells(self) -> int:
@@ -49,5 +40,5 @@ class SnakeRules:
 
     @property
     def truncates(self) -> bool:
-        """Whether the time limit cuts an episode instead of ending it by the rules."""
+        """Whether the time limit truncates an episode instead of ending it as a death."""
         return self.time_limit == "truncation"

@@ -1,15 +1,15 @@
-"""The same network and settings for Stable-Baselines3: what an export and a comparison both start from."""
+"""The same network and settings for Stable-Baselines3, shared by the export and the comparison."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
 from lockstep.workloads.snake import model
-from lockstep.workloads.snake.workload import SnakeConfig
+from lockstep.workloads.snake.settings import SnakeConfig
 
 
 class SnakeFeatures(nn.Module):
-    """Our feature extractor as Stable-Baselines3 wants one: made from the observation space, with a `features_dim`."""
+    """Our feature extractor with Stable-Baselines3's interface: takes the observation space, has `features_dim`."""
 
     def __init__(self, observation_space: Any, architecture: str, width: int, depth: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class SnakeFeatures(nn.Module):
 
 
 class PlainFeatures(SnakeFeatures):
-    """The same layers as their users write them: PyTorch's own convolutions, in its default memory order."""
+    """The same layers as its users write them: PyTorch's own convolutions, in the default memory format."""
 
     def _make(self, architecture: str, channels: int, grid_size: int, width: int, depth: int) -> nn.Sequential:
         layers = model.features(architecture, channels, grid_size, width, depth, make=_plain_convolution)
@@ -49,19 +49,23 @@ def make_ppo(
     """Stable-Baselines3's PPO with this configuration's network and settings. Needs stable-baselines3."""
     from stable_baselines3 import PPO
 
-    network = {"architecture": config.policy_arch, "width": config.policy_width, "depth": config.policy_depth}
+    network = {
+        "architecture": config.network.policy_arch,
+        "width": config.network.policy_width,
+        "depth": config.network.policy_depth,
+    }
     return PPO(
         "MlpPolicy",
         boards,
         n_steps=n_steps,
         batch_size=batch_size,
-        **config.shared_with_sb3(),
+        **config.algorithm.shared_with_sb3(),
         policy_kwargs={
             "features_extractor_class": features,
             "features_extractor_kwargs": network,
             "net_arch": [],
             "normalize_images": False,
         },
-        seed=config.seed,
+        seed=config.run.seed,
         device=device,
     )

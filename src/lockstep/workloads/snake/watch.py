@@ -1,4 +1,4 @@
-"""Snake to look at: one game after another, each step as text and as a picture."""
+"""Shows Snake: one game after another, each step as text and as an image."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lockstep.reporting.film import Scene
 from lockstep.workloads.snake import render
-from lockstep.workloads.snake.build import BASELINES, rules_of
 from lockstep.workloads.snake.env import SnakeEnv
-from lockstep.workloads.snake.workload import SnakeConfig
+from lockstep.workloads.snake.problem import BASELINES
+from lockstep.workloads.snake.rules import SnakeRules
 
 Act = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 """Observations (B, ...) to actions (B,) and, where there are any, the probabilities (B, 4) they were chosen by."""
@@ -32,12 +32,11 @@ _MOVES = ("left", "right", "up", "down")
 _BAR = 12
 
 
-def scenes(config: SnakeConfig, act: Act | str, seed: int) -> Iterator[Scene]:
-    """Yield what there is to see at every step, for ever: game after game, as an evaluation with this seed plays them.
+def scenes(rules: SnakeRules, act: Act | str, seed: int) -> Iterator[Scene]:
+    """Yield a scene for every step, without end: the same games as an evaluation with this seed.
 
-    `act` is what a network does, or the name of one of BASELINES.
+    `act`: a network's policy, or the name of one of BASELINES.
     """
-    rules = rules_of(config)
     for game in count():
         env = SnakeEnv(rules, torch.tensor([game]), seed, torch.device("cpu"))
         yield from _game(env, _baseline(act, env) if isinstance(act, str) else act, game + 1)
@@ -50,8 +49,8 @@ def _baseline(name: str, env: SnakeEnv) -> Act:
 def _game(env: SnakeEnv, act: Act, number: int) -> Iterator[Scene]:
     observation, score, ending = env.reset(), 0.0, ""
     while not ending:
-        action, chances = act(observation)
-        yield _scene(env, number, score, None if chances is None else chances[0].tolist(), ending)
+        action, probabilities = act(observation)
+        yield _scene(env, number, score, None if probabilities is None else probabilities[0].tolist(), ending)
         done = env.advance(action)
         observation, score = done.observation, score + float(done.reward)
         if bool(done.terminated | done.truncated):
@@ -60,21 +59,21 @@ def _game(env: SnakeEnv, act: Act, number: int) -> Iterator[Scene]:
     yield _scene(env, number, score, None, ending)
 
 
-def _scene(env: SnakeEnv, number: int, score: float, chances: list[float] | None, ending: str) -> Scene:
-    words = (f"step {int(env.steps[0])}", f"length {int(env.length[0])}", f"score {score:.2f}", ending)
+def _scene(env: SnakeEnv, number: int, score: float, probabilities: list[float] | None, ending: str) -> Scene:
+    facts = (f"step {int(env.steps[0])}", f"length {int(env.length[0])}", f"score {score:.2f}", ending)
     return Scene(
-        text=_beside(render.text(env, 0, color=True), _panel(number, score, chances, ending)),
+        text=_beside(render.text(env, 0, color=True), _panel(number, score, probabilities, ending)),
         image=_picture(env, died=ending == "died"),
-        caption="   ".join(filter(None, words)),
+        caption="   ".join(filter(None, facts)),
         score=score,
         ended=bool(ending),
     )
 
 
-def _panel(number: int, score: float, chances: list[float] | None, ending: str) -> list[str]:
+def _panel(number: int, score: float, probabilities: list[float] | None, ending: str) -> list[str]:
     lines = [f"game   {number}", f"score  {score:.2f}", ending, ""]
-    for move, chance in zip(_MOVES, chances or (), strict=False):
-        lines.append(f"{move:6} {'█' * round(chance * _BAR):{_BAR}} {chance:4.0%}")
+    for move, probability in zip(_MOVES, probabilities or (), strict=False):
+        lines.append(f"{move:6} {'█' * round(probability * _BAR):{_BAR}} {probability:4.0%}")
     return lines
 
 
@@ -86,7 +85,7 @@ def _beside(board: str, panel: list[str]) -> str:
 
 
 def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
-    """One board with the snake as a band, so that its way can be followed where it lies beside itself."""
+    """One board with the snake as a connected band, so that it can be followed where it runs beside itself."""
     size = env.rules.grid_size
     scale = _scale(size)
     picture = _empty_picture(size).copy()
@@ -101,8 +100,8 @@ def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
     snake, food = env.cells(0), int(env.food[0])
     if food not in snake:
         fill(food, food, _FOOD, scale // 5)
-    for one, following in pairwise(snake):
-        fill(one, following, _SNAKE, scale // 7)
+    for cell, following in pairwise(snake):
+        fill(cell, following, _SNAKE, scale // 7)
     fill(snake[-1], snake[-1], _DEAD if died else _HEAD, scale // 7)
     return picture
 

@@ -1,4 +1,4 @@
-"""Games between two policies, counted. N: games."""
+"""Plays games between two policies and reports the results. N: games."""
 
 import math
 from dataclasses import dataclass
@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from lockstep.config.fields import nearest
+from lockstep.distributed.world import World
 from lockstep.errors import UserError
+from lockstep.workloads.capabilities import Contestant
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
+from lockstep.workloads.snakes3v3.players import contestant_policy
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules
 
 _Z = 1.959964
@@ -23,7 +26,7 @@ class ArenaResult:
 
     names: tuple[str, str]
     scores: Tensor
-    """(2, N) float32: the team's score of A and of B; the best team's where B plays several."""
+    """(2, N) float32: the score of A's and of B's team; if B plays several teams, that of the best."""
     deaths: Tensor
     """(2, N) float32: deaths of A's team, and of all others."""
 
@@ -61,7 +64,7 @@ class ArenaResult:
         return float(scores.mean()), _Z * deviation / math.sqrt(self.games)
 
     def summary(self) -> dict[str, Any]:
-        """Everything as plain numbers."""
+        """The result as plain numbers, for JSON."""
         counts = {"wins": self.wins, "losses": self.losses, "draws": self.draws}
         scores = (self.score(0), self.score(1))
         sides = [
@@ -98,11 +101,13 @@ def play_games(
     both_sides: bool = True,
     names: tuple[str, str] | None = None,
 ) -> ArenaResult:
-    """Play games of A's team against all others, played by B; half of them from the second team's side if asked.
+    """Play A's team against all others, played by B; with `both_sides`, A plays the second team in half of the games.
 
-    Policies are functions of the game and the players of a team, or names from OPPONENTS. The two halves begin alike.
+    Policies are functions of the game and a team's players, or names from OPPONENTS. Both halves start from the same
+    positions, so that neither policy profits from its side.
     """
     if games < 1 or (both_sides and games % 2):
+        # Both sides get the same number of games, so their total is even.
         raise UserError(f"episodes {games}: allowed: {'2, 4, 6, ...' if both_sides else '1 or more'}")
     count, sides = (games // 2, (0, 1)) if both_sides else (games, (0,))
     acts = _policy(policy_a), _policy(policy_b)
@@ -112,13 +117,24 @@ def play_games(
     return ArenaResult(names or (_name(policy_a), _name(policy_b)), scores, deaths)
 
 
+def contest(
+    rules: GameRules, team: Contestant, against: Contestant, games: int, seed: int, world: World
+) -> ArenaResult:
+    """Games of one contestant against another, half of them from each side."""
+    policies = contestant_policy(team), contestant_policy(against)
+    with torch.no_grad():
+        return play_games(*policies, games, seed, rules, world.device, names=(team.name, against.name))
+
+
 def _play(acts: tuple[Policy, Policy], game: SnakesGame, side: int) -> tuple[Tensor, Tensor]:
-    """One game on each board, A on that side; returns scores and deaths, (2, N) each."""
+    """Play one game on each board, A as team number `side`; returns scores and deaths, (2, N) each."""
     teams = game.rules.teams
+    # Actions are computed team by team; this permutation restores the order of the players.
     order = torch.tensor([player for team in teams for player in team], device=game.device).argsort()
     returns = torch.zeros(game.count, game.rules.players, device=game.device)
     deaths, playing = torch.zeros_like(returns), torch.ones(game.count, 1, dtype=torch.bool, device=game.device)
     game.reset()
+    # All boards run for max_steps, without asking the GPU which have ended: `playing` masks what comes after an end.
     for _ in range(game.rules.max_steps):
         action = torch.cat([acts[number != side](game, team) for number, team in enumerate(teams)], dim=1)
         done = game.step(action.index_select(1, order))

@@ -1,23 +1,24 @@
-"""Beans: which are left, and where new ones fall.
+"""Beans: which are left, and where new ones appear.
 
-E: boards, B: beans of a full list, C: cells, H: rows, S: bytes of a board.
+E: boards, B: maximum number of beans, C: cells, H: rows, S: bytes of a board.
 """
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.chance import pick
+from lockstep.workloads.snakes3v3.random_draws import pick
 from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
 
 
 def sow(grid: Tensor, free: Tensor, bits: RowBits, missing: Tensor, words: list[Tensor], rules: GameRules) -> Tensor:
-    """Put missing (E,) beans on cells of the grids (E, S) that are free (E, H); returns their cells (E, B), or C.
+    """Put `missing` (E,) beans on free (E, H) cells of the grids (E, S); returns their cells (E, B), C for none.
 
-    The words (E,) are used in turn, over and over: after two uses of one, cells differ in chance by some thousandths,
-    which is for the fourth and fifth bean eaten in one step.
+    The random words (E,) are reused in turn. At a word's third use the cells' probabilities differ by some thousandths;
+    that concerns only the fourth and fifth bean eaten in one step.
     """
     chosen = []
+    # Always rules.beans rounds, with masks, because a captured GPU graph cannot depend on how many are missing.
     for number in range(rules.beans):
         chunks = bits.chunks(free)
         counted = bits.counted(chunks)

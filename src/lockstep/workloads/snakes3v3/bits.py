@@ -1,4 +1,4 @@
-"""Cells of many boards as bits, a word for each row, which takes a fraction of the memory traffic of a byte a cell.
+"""Cells of many boards as bits, one integer per row: a fraction of the memory traffic of one byte per cell.
 
 E: boards, H: rows, W: columns, C: cells, K: chunks of a row, N: chunks in all.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.workloads.snakes3v3.rules import GameRules
 
 _CHUNK = 10
-"""Bits that a table is looked up with: small enough for a GPU's nearest memory."""
+"""Bits per table lookup: small enough for the tables to stay in a GPU's fastest cache."""
 
 
 class RowBits:
@@ -32,7 +32,7 @@ class RowBits:
         return (empty * self._column_bit).sum(2)
 
     def without(self, rows: Tensor, cells: Tensor) -> Tensor:
-        """The rows less those cells (E, n), which differ from each other or are nowhere."""
+        """The rows with those cells (E, n) cleared; cells must be distinct or "nowhere", because bits are summed."""
         bit = 1 << cells % self._width
         taken = ((cells // self._width)[:, :, None] == self._row) * bit[:, :, None]
         return rows & ~taken.sum(1)
@@ -42,29 +42,30 @@ class RowBits:
         return (rows >> steps | rows << self._width - steps) & self._all
 
     def first_with_room(self, free: Tensor) -> Tensor:
-        """(E,) the first free cell of each board, row by row, connected to two others at least; C where none is."""
+        """(E,) the first free cell, in row order, connected to at least two other free cells; C if there is none."""
         above, below = free.roll(1, 1), free.roll(-1, 1)
         left, right = self.sideways(free, self._width - 1), self.sideways(free, 1)
         two_beside = above & below | left & right | (above | below) & (left | right)
+        # Three connected cells always have a middle one with two free neighbours.
         middle = free & two_beside
         beside = self.sideways(middle, 1) | self.sideways(middle, self._width - 1)
         room = free & (middle | middle.roll(1, 1) | middle.roll(-1, 1) | beside)
-        # A power of two is exact as a float, and its exponent says which.
+        # Index of the lowest set bit: a power of two is exact in float32, and its exponent is the index.
         column = ((room & -room).to(torch.float32).view(torch.int32) >> 23) - 127
         return torch.where(room != 0, self._row * self._width + column, self._cells).amin(1)
 
     def chunks(self, rows: Tensor) -> Tensor:
-        """(E, H * K) the rows cut into words of few bits, in the order of the cells."""
+        """(E, H * K) the rows cut into chunks of _CHUNK bits, in the order of the cells."""
         return (rows[:, :, None] >> self._shift & (1 << _CHUNK) - 1).flatten(1)
 
     def counted(self, chunks: Tensor) -> Tensor:
-        """(E, N) how many bits are set in each chunk and those before it."""
+        """(E, N) inclusive cumulative count of set bits."""
         return self._population.take(chunks).cumsum(1)
 
     def nth(self, chunks: Tensor, counted: Tensor, number: Tensor) -> Tensor:
-        """(E, 1) the cell of the set bit with that number (E, 1), from 0; any cell where there are not that many.
+        """(E, 1) the cell of the set bit with that number (E, 1), counted from 0; arbitrary if there are fewer.
 
-        Chunks of a second set of rows may follow the first: its cells are counted on from C.
+        Chunks of a second set of rows may follow the first; its cells are numbered from C on.
         """
         place = (counted <= number).sum(1, keepdim=True).clamp(max=chunks.shape[1] - 1)
         word = chunks.gather(1, place)
@@ -76,7 +77,7 @@ class RowBits:
 
 @cache
 def _tables(device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many bits each chunk has, and at chunk * _CHUNK + n where its bit n from the right is, of those set."""
+    """Number of set bits of each chunk; and, at chunk * _CHUNK + n, the position of its n-th set bit."""
     ones = [[bit for bit in range(_CHUNK) if chunk >> bit & 1] for chunk in range(1 << _CHUNK)]
     population = torch.tensor([len(found) for found in ones])
     select = torch.tensor([found + [0] * (_CHUNK - len(found)) for found in ones]).flatten()

@@ -1,7 +1,7 @@
-"""The state of many boards as plain tensors, for all to read.
+"""The state of many boards as plain tensors.
 
 E: boards, P: players, B: beans, C: cells, S: bytes of a board. A cell is its flat index row * width + column; cell C is
-"nowhere". Inside, players come before boards, because operations over (P, E) with few players are fast that way.
+"nowhere". Internally the layout is (P, E), which makes operations over few players and many boards fast.
 """
 
 import torch
@@ -16,7 +16,7 @@ _ALIGNMENT = 8
 
 
 class Boards:
-    """E boards; the state stays in the same tensors for good, so that a step can be captured."""
+    """E boards. The state stays in the same tensors throughout, so that a step can be captured as a CUDA graph."""
 
     def __init__(self, rules: GameRules, index: Tensor, device: torch.device) -> None:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -28,24 +28,24 @@ class Boards:
         self.neighbours = torus.neighbours(rules, device)
         """(C, 4) the cells above, below, to the left and to the right of each cell."""
         self.bits = RowBits(rules, device)
-        # The bytes after the last cell are for what is written in vain, and so is the row after the last player.
+        # Masked-out writes need a target: the bytes after the last cell, and the row after the last player.
         self.stride = -(-(rules.cells + 2) // _ALIGNMENT) * _ALIGNMENT
         self.grid = zeros(self.count, self.stride, dtype=torch.uint8)
         """(E, S) what each cell holds as a bit: 0 nothing, 1 a bean, 2 << p the snake of player p."""
         self.trail = zeros(self.count, self.stride, 2, dtype=torch.uint8)
-        """(E, S, 2) of a body's cell: the next one towards the head, and the time, as a byte, of the step in which the
-        head left it for that one: the cell is `time - left` behind the head."""
+        """(E, S, 2) for each cell of a body: the next cell towards the head, and the time, modulo 256, at which the
+        head left for that cell. The cell is `time - left` cells behind the head."""
         self.head = zeros(rules.players + 1, self.count)
-        """(P+1, E) cells; of a snake that found no room, where it died."""
+        """(P+1, E) cells; for a snake that found no room to respawn, where it died."""
         self.tail = zeros(rules.players + 1, self.count, dtype=torch.uint8)
         """(P+1, E) cells, as bytes."""
         self.direction = zeros(rules.players + 1, self.count, dtype=torch.uint8)
         self.length = zeros(rules.players + 1, self.count, dtype=torch.uint8)
-        """(P+1, E) cells of the snake; 0 where it found no room."""
+        """(P+1, E) cells of the snake; 0 if it found no room to respawn."""
         self.bean_cells = zeros(self.count, rules.beans)
-        """(E, B) in the order in which they fell; C after the last."""
+        """(E, B) oldest first; C after the last."""
         self.time = zeros(self.count)
-        """(E,) of the episode: 1 before its first step."""
+        """(E,) time within the episode: 1 before its first step."""
         self.clock, self.episode = zeros(self.count), zeros(self.count)
         """(E,) steps and episodes since the start of the run: the counters of the random numbers."""
         self._code_of = zeros(snake_bit(rules.players), dtype=torch.uint8)
@@ -59,7 +59,7 @@ class Boards:
         return self.codes(cells)
 
     def codes(self, bits: Tensor) -> Tensor:
-        """What cells hold as codes: 0 empty, 1 bean, 2 + p snake of player p; uint8."""
+        """Translate cell bits to codes, uint8: 0 empty, 1 bean, 2 + p snake of player p."""
         return self._code_of.take(bits.long())
 
     @property
@@ -110,15 +110,15 @@ class Boards:
         return snakes
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on, each with E as its first axis; copies."""
+        """Copies of everything needed to resume, each with E as its first axis."""
         return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in self.tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Resume from what `state` returned."""
         for name, tensor in self.tensors().items():
             if state[name].shape != tensor.shape:
-                found, wanted = tuple(state[name].shape), tuple(tensor.shape)
-                raise UserError(f"snakes3v3 state: {name} has shape {found}, these rules and boards need {wanted}")
+                found, expected = tuple(state[name].shape), tuple(tensor.shape)
+                raise UserError(f"snakes3v3 state: {name} has shape {found}, these rules and boards need {expected}")
             tensor.copy_(state[name])
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The competition's side of the game: its dict observations, its way to step, and teams exported for its platform."""
+"""The competition's interface: dict observations, one-hot actions, and teams exported for its platform."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def encode(actions: Iterable[int]) -> list[OneHot]:
 
 
 def decode(joint_action: Sequence[OneHot]) -> list[int]:
-    """The actions that the platform means."""
+    """The actions (0 to 3) in the platform's one-hot lists; UserError for anything else."""
     for player, action in enumerate(joint_action):
         if len(action) != 1 or len(action[0]) != 4 or sorted(action[0]) != [0, 0, 0, 1]:
             raise UserError(
@@ -40,7 +40,7 @@ def decode(joint_action: Sequence[OneHot]) -> list[int]:
 
 
 class CompetitionGame:
-    """One game as the competition's own program offers it: dicts to see, one-hot lists to act."""
+    """One game with the interface of the competition's own program: dict observations, one-hot actions."""
 
     def __init__(self, rules: GameRules = SNAKES_3V3, seed: int = 0, number: int = 0) -> None:
         """`number`: which of the games of that seed."""
@@ -52,14 +52,14 @@ class CompetitionGame:
         self.game.reset()
         self.done = False
         self.n_return = [0.0] * self.game.rules.players
-        """What each player's rewards add up to."""
+        """Sum of each player's rewards."""
         self._last_direction: list[str] | None = None
         self.init_info = {**self._positions(), "directions": self._directions()}
         return self.all_observes
 
     @property
     def all_observes(self) -> list[dict[Any, Any]]:
-        """What each player sees: the same for all but for the last key."""
+        """The observation of each player; they differ in the last key only."""
         now = self._positions()
         seen: dict[Any, Any] = {1: now["beans_position"]}
         seen |= {FIRST_SNAKE + player: snake for player, snake in enumerate(now["snakes_position"])}
@@ -70,7 +70,7 @@ class CompetitionGame:
     def step(
         self, joint_action: Sequence[OneHot]
     ) -> tuple[list[dict[Any, Any]], list[float], bool, dict[str, Any], dict[str, Any]]:
-        """Move all snakes; returns what each sees, rewards, whether it is over, and facts from before and after."""
+        """Move all snakes; returns observations, rewards, whether the game is over, and infos before and after."""
         if self.done:
             raise UserError("the game is over; call reset before the next step")
         actions = decode(joint_action)
@@ -84,7 +84,7 @@ class CompetitionGame:
         return self.all_observes, reward, self.done, {"directions": self._last_direction}, after
 
     def check_win(self) -> int:
-        """The code of the single best snake, the first of several; who wins is decided by the teams' sums."""
+        """Code of the best snake, the first among equals. The winning team is decided by the sum of its scores."""
         score = self.game.score[0].tolist()
         return score.index(max(score)) + FIRST_SNAKE
 
@@ -99,7 +99,7 @@ class CompetitionGame:
 def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> None:
     """Write a team for the competition's platform into a folder: `submission.py`, which needs numpy only, and weights.
 
-    The actor takes observations (B, A, D) of that kind: linear layers, ReLUs, and LSTMs along the team, both ways.
+    The actor takes observations (B, A, D) of that kind. Allowed layers: linear, ReLU, bidirectional LSTM over the team.
     """
     if observation not in submission.OBSERVATIONS:
         known = list(submission.OBSERVATIONS)
@@ -117,6 +117,7 @@ def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> N
 def _layer(layer: nn.Module) -> Arrays:
     """The arrays of one layer, by the names that `submission.forward` looks for."""
     if isinstance(layer, nn.ReLU):
+        # A ReLU has no weights; the entry only marks its place among the layers.
         return {"relu.at": np.zeros(1, dtype=np.float32)}
     lstm = getattr(layer, "lstm", None)
     if isinstance(lstm, nn.LSTM) and lstm.bidirectional and lstm.num_layers == 1:
@@ -124,9 +125,7 @@ def _layer(layer: nn.Module) -> Arrays:
     if isinstance(layer, nn.Linear):
         return _arrays("linear", layer)
     kind = type(layer).__name__
-    raise UserError(
-        f"a {kind} cannot be exported; allowed: Linear, ReLU, an LSTM of one layer along the team both ways"
-    )
+    raise UserError(f"a {kind} cannot be exported; allowed: Linear, ReLU, a one-layer bidirectional LSTM over the team")
 
 
 def _arrays(kind: str, layer: nn.Module) -> Arrays:

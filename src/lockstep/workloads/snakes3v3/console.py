@@ -1,4 +1,4 @@
-"""A log point in the words of the guide, so that its readers and their scripts find what they know."""
+"""Prints log points in the guide's format, so that scripts that parse its output keep working."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ _INDENT = " " * 8
 
 
 def guide_lines(episode: int, metrics: Mapping[str, float]) -> list[str]:
-    """Three lines about the games that ended since the last log point, as means; none where no game ended.
+    """Three lines with the means over games that ended since the last log point; no lines if none ended.
 
     `episode`: games so far, over all boards.
     """

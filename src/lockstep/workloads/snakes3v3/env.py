@@ -1,18 +1,19 @@
-"""Boards on which one team is played from outside and the others by themselves. E: boards, A: players of the team."""
+"""Environments in which the caller plays one team and the opposition the others. E: boards, A: players of the team."""
 
 import torch
 from torch import Tensor
 
 from lockstep.envs.vector_env import Transition
 from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, Kind, observe
+from lockstep.workloads.snakes3v3.observations import SIZES, observe
 from lockstep.workloads.snakes3v3.opposition import Opposition
 from lockstep.workloads.snakes3v3.rewards import REWARDS
 from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 
 class SnakesTeamEnv:
-    """One team among others: observation (E, A, D), action (E, A), reward (E, A) or, where it is scored, (E,)."""
+    """One team's view: observation (E, A, D), action (E, A), reward (E, A) in training or (E,) in evaluation."""
 
     action_count = 4
 
@@ -24,18 +25,18 @@ class SnakesTeamEnv:
         device: torch.device,
         *,
         team: int,
-        observation: Kind,
+        observation: ObservationKind,
         opposition: Opposition,
         reward: str | None,
         death_penalty: float = 0.0,
     ) -> None:
-        """`reward`: what the players are paid for; none = the team is paid what it gained on its best rival."""
+        """`reward`: name in REWARDS; None = one reward per team, the change of its lead over the best rival."""
         self.game = SnakesGame(rules, index, seed, device)
         self._players = rules.teams[team]
         self._sides = [torch.tensor(players, device=device) for players in (self._players, *opposition.teams)]
         self._observation, self._opposition = observation, opposition
         self._reward, self._death_penalty = reward, death_penalty
-        # From "team first, then the opposition" to the order of the players.
+        # Permutes actions from "team first, then the opposition" to the order of the players.
         self._order = torch.tensor([*self._players, *opposition.players], device=device).argsort()
         self._earned = torch.zeros((len(index), len(self._players)), device=device)
         """(E, A) shaped reward of the episode so far."""
@@ -51,11 +52,11 @@ class SnakesTeamEnv:
         return len(self._players), SIZES[self._observation]
 
     def prepare(self, steps: int) -> dict[str, float]:
-        """Choose the opponent for the round that begins after so many steps over all ranks; returns who it is."""
+        """Choose the opponent for the round that starts at this step, counted over all ranks; returns its metrics."""
         return self._opposition.prepare(steps)
 
     def reset(self) -> Tensor:
-        """Start every game anew."""
+        """Restart every game."""
         self.game.reset()
         self._earned.zero_()
         return self._observe()
@@ -72,17 +73,18 @@ class SnakesTeamEnv:
             reward = REWARDS[self._reward](self.game, done, self._players)
             reward = reward - self._death_penalty * done.dead.index_select(1, self._sides[0])
             self._earned += reward
+        # Before the restart, which resets the scores that the info reports.
         info = self._info(margin)
         self.game.restart(done.ended)
         self._earned *= ~done.ended[:, None]
         return Transition(self._observe(), reward, done.ended, torch.zeros_like(done.ended), info=info)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on, each tensor with E first."""
+        """Everything needed to resume, each tensor with E as its first axis."""
         return {**self.game.state(), "earned": self._earned}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Take up a state from `state`; returns the observation to act on."""
+        """Resume from what `state` returned; returns the current observation."""
         self.game.load(state)
         self._earned.copy_(state["earned"])
         return self._observe()

@@ -1,7 +1,6 @@
 """Snakes of several players on many boards at once. E: boards, R: some of them, P: players."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,59 +8,48 @@ from torch import Tensor
 from lockstep.compute.kernels import kernels_fit
 from lockstep.workloads.snakes3v3 import beans, start
 from lockstep.workloads.snakes3v3.boards import Boards
-from lockstep.workloads.snakes3v3.chance import start_words
-from lockstep.workloads.snakes3v3.dense import DenseStep
+from lockstep.workloads.snakes3v3.random_draws import start_words
 from lockstep.workloads.snakes3v3.rules import GameRules
-from lockstep.workloads.snakes3v3.sparse import SparseStep
-
-if TYPE_CHECKING:
-    from lockstep.workloads.snakes3v3.fused import FusedStep
+from lockstep.workloads.snakes3v3.step import DenseStep, FusedStep
+from lockstep.workloads.snakes3v3.step_numpy import SparseStep
 
 
 @dataclass
 class GameStep:
-    """What one step returns. A board whose episode ended means nothing after a further step, until `restart`."""
+    """The result of one step. After an episode has ended its board is invalid until `restart`."""
 
     reward: Tensor
     """(E, P) float32: 1 for a bean, 3 minus the length it had for a death, else 0."""
     dead: Tensor
-    """(E, P) bool: died in this step; is back already, unless there was no room."""
+    """(E, P) bool: died in this step; has already respawned, unless there was no room."""
     ended: Tensor
     """(E,) bool: the episode is over."""
 
 
-def _fused(boards: Boards, seed: int) -> "FusedStep | None":
-    if not kernels_fit(boards.device):
-        return None
-    from lockstep.workloads.snakes3v3.fused import FusedStep
-
-    return FusedStep(boards, seed)
-
-
 class SnakesGame(Boards):
-    """E boards and the rules by which they go on."""
+    """E boards that can be reset and stepped."""
 
     def __init__(
         self, rules: GameRules, index: Tensor, seed: int, device: torch.device, sparse: bool | None = None
     ) -> None:
         """`index` (E,): each board's number over the whole run. Call `reset` or `load` before the first step.
 
-        `sparse`: look after the dead, the beans and new games only where there are any, as a CPU can; otherwise all
-        boards take part in all operations. Default: sparse on a CPU, and on a GPU kernels of our own where they can
-        be built. The results are the same.
+        `sparse`: handle deaths, beans and restarts only on the boards that have any, which suits a CPU; otherwise every
+        operation covers all boards. Default: sparse on a CPU; on a GPU, Triton kernels if they can be built. All
+        variants give the same results.
         """
         super().__init__(rules, index, device)
         self.seed = seed
         self._sparse = device.type == "cpu" if sparse is None else sparse
-        self._fused = _fused(self, seed) if sparse is None else None
+        self._fused = FusedStep(self, seed) if sparse is None and kernels_fit(device) else None
         self._moves = self._fused or (SparseStep(self, seed) if self._sparse else DenseStep(self, seed))
 
     def reset(self) -> None:
-        """Start every episode anew. The clocks go on."""
+        """Restart every episode. The random counters (clock and episode) are not reset."""
         self.restart(torch.ones(self.count, dtype=torch.bool, device=self.device))
 
     def restart(self, mask: Tensor) -> None:
-        """Start the episodes of the boards in the mask (E,) anew."""
+        """Restart the episodes of the boards in the mask (E,)."""
         if self._fused is not None:
             self._fused.restart(mask)
             return
@@ -82,12 +70,12 @@ class SnakesGame(Boards):
         return GameStep(*self._moves.step(action))
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take up a state from `state`."""
+        """Resume from what `state` returned."""
         super().load(state)
         self._moves.forget()
 
     def _starts(self, index: Tensor, episode: Tensor) -> dict[str, Tensor]:
-        """New games: those parts of the state that a start sets, for the boards of that index (R,) and episode (R,)."""
+        """New games for the boards with this index (R,) and episode (R,): the parts of the state that a start sets."""
         rules = self.rules
         words = start_words(self.seed, index, episode)
         grid = torch.zeros(len(index), self.stride, dtype=torch.uint8, device=self.device)
@@ -95,7 +83,7 @@ class SnakesGame(Boards):
         head, second, tail, direction = bodies.unbind(2)
         ahead, left = torch.zeros_like(grid), torch.zeros_like(grid)
         ahead.scatter_(1, torch.cat((tail, second), dim=1), torch.cat((second, head), dim=1).to(torch.uint8))
-        # As if the heads had left these cells in the steps at times -1 and 0.
+        # As if the heads had left these cells at times -1 (255 modulo 256) and 0.
         left.scatter_(1, tail, 255)
         missing = torch.full_like(index, rules.beans)
         fallen = beans.sow(grid, free, self.bits, missing, list(words[rules.players :]), rules)

@@ -1,4 +1,4 @@
-"""A game as JSON, in the competition's form: written, read, and shown again."""
+"""Writes, reads and replays games as JSON in the competition's format."""
 
 import json
 import time
@@ -26,7 +26,7 @@ _MOVES = {(-1, 0): 0, (1, 0): 1, (0, -1): 2, (0, 1): 3}
 def record_game(
     policies: Sequence[Policy], names: Sequence[str], rules: GameRules = SNAKES_3V3, seed: int = 0, number: int = 0
 ) -> GameLog:
-    """Play one game, a policy for each team, and write down everything."""
+    """Play one game, with one policy per team, and return its complete log."""
     match = CompetitionGame(rules, seed, number)
     log: GameLog = {
         "game_name": "snakes_3v3" if len(rules.teams) == 2 else f"snakes_{rules.players}p",
@@ -61,9 +61,10 @@ def write_log(log: GameLog, path: Path) -> None:
 
 
 def read_log(path: Path) -> GameLog:
-    """Read a game from a file; a UserError where it is none."""
+    """Read a game from a file; UserError if it is not a game log."""
     try:
         log = parse_json(read_regular(path, _LARGEST_LOG, links=True))
+        # Computed only to validate the log: a damaged one fails here, with one line.
         positions(log)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the file that `play --log` wrote") from error
@@ -73,9 +74,9 @@ def read_log(path: Path) -> GameLog:
 
 
 def positions(log: GameLog) -> list[Position]:
-    """Every position of a game, from the start on."""
+    """Every position of a game, starting with the initial one."""
     states = [log["init_info"], *(step["info_after"] for step in log["steps"])]
-    # Where the snakes look after a step is told before the next one; after the last step their bodies tell.
+    # The log gives directions before each step only; after the last step they are inferred from the bodies.
     known = [log["init_info"]["directions"], *(step["info_before"]["directions"] for step in log["steps"][1:])]
     seen = []
     for number, state in enumerate(states):
@@ -89,7 +90,7 @@ def positions(log: GameLog) -> list[Position]:
 
 
 def replay(log: GameLog) -> Iterator[SnakesGame]:
-    """A game of one board, set to one position after the other, to be looked at."""
+    """Yield a one-board game set to each position in turn, for display."""
     game = SnakesGame(_rules(log), torch.zeros(1, dtype=torch.int64), 0, torch.device("cpu"))
     for seen in positions(log):
         set_up(game, [seen])
@@ -113,7 +114,7 @@ def _actions(policies: Sequence[Policy], game: SnakesGame) -> list[int]:
 
 
 def _direction(snake: list[list[int]], height: int, width: int) -> int:
-    """Where a snake looks: away from its second cell; up where it has none."""
+    """Direction of a snake: away from its second cell; up if it has only one."""
     if len(snake) < 2:
         return 0
     down, right = (snake[0][0] - snake[1][0]) % height, (snake[0][1] - snake[1][1]) % width

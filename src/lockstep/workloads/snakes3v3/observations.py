@@ -1,11 +1,10 @@
-"""What a player sees as a vector of numbers. E: boards, A: players that look, P: players, B: beans.
+"""Observation vectors. E: boards, A: observing players, P: players, B: beans.
 
-Three kinds are those of the competition and of the two programs that grew out of it, number for number; `rich` is ours.
-All work from both sides: a player sees its own team where the first team would see itself.
+Three kinds reproduce the vectors of the competition and of two programs derived from it exactly; `rich` is our own.
+All work for either side: a player sees its own team in the places where the first team sees itself.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,16 +15,15 @@ from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.perspective import Perspective, perspective
 from lockstep.workloads.snakes3v3.rich import MOST_BEANS, RICH_SIZE, rich
+from lockstep.workloads.snakes3v3.settings import ObservationKind
 from lockstep.workloads.snakes3v3.sight import look, offsets
 
-Kind = Literal["jidi26", "guide30", "final35", "rich"]
-
 SIZES: dict[str, int] = {"jidi26": 26, "guide30": 30, "final35": 35, "rich": RICH_SIZE}
-"""How many numbers each kind has; where there are fewer players or beans, the places of the others hold 0."""
+"""Length of each kind of vector; entries for absent players or beans are 0."""
 
 
-def observe(game: SnakesGame, kind: Kind, players: Sequence[int]) -> Tensor:
-    """What these players see now: (E, A, SIZES[kind]) float32."""
+def observe(game: SnakesGame, kind: ObservationKind, players: Sequence[int]) -> Tensor:
+    """The current observations of these players: (E, A, SIZES[kind]) float32."""
     if kind not in _KINDS:
         near = nearest(kind, list(SIZES))
         raise UserError(f'observation "{kind}": unknown; the nearest is {near or "rich"}; known: {", ".join(SIZES)}')
@@ -33,12 +31,12 @@ def observe(game: SnakesGame, kind: Kind, players: Sequence[int]) -> Tensor:
 
 
 def _jidi(game: SnakesGame, view: Perspective) -> Tensor:
-    """Head, what is beside it, beans, the other heads; rows and columns as they are."""
+    """Head, its four neighbours, beans, the other heads; rows and columns are not normalised."""
     return torch.cat((_head(game, view), _beside(game, view), _all_beans(game, view), _heads(game, view.others)), dim=2)
 
 
 def _guide(game: SnakesGame, view: Perspective) -> Tensor:
-    """Head, what is beside it, the two nearest beans, the threat of two others, beans, two zeros, those two's heads."""
+    """Head, its four neighbours, two nearest beans, threat of two others, beans, two zeros, heads of those two."""
     first_two = view.others[:, :2]
     distance, length = _distances(game, view, first_two), _lengths(game, first_two)
     threat = length / game.rules.start_length / (distance + 1e-8 + 1)
@@ -49,7 +47,7 @@ def _guide(game: SnakesGame, view: Perspective) -> Tensor:
 
 
 def _final(game: SnakesGame, view: Perspective) -> Tensor:
-    """Head, what is beside it, beans, the two nearest ones, own length, the other heads, the threat of two enemies."""
+    """Head, its four neighbours, beans, two nearest beans, own length, the other heads, threat of two enemies."""
     own = game.lengths[:, view.players].float()[..., None]
     threat = _lengths(game, view.rivals) / own.clamp(min=1) / (_distances(game, view, view.rivals) + 1e-8 + 1)
     parts = (_head(game, view), _beside(game, view), _all_beans(game, view), _near_beans(game, view), own / 20)
@@ -74,7 +72,7 @@ def _all_beans(game: SnakesGame, view: Perspective) -> Tensor:
 
 
 def _near_beans(game: SnakesGame, view: Perspective, absent: float = 0.0) -> Tensor:
-    """(E, A, 6) columns, rows and distance to the two nearest beans; zeros and the distance `absent` without one."""
+    """(E, A, 6) columns, rows and distance to the two nearest beans; for a missing one zeros and distance `absent`."""
     down, right = offsets(game.rules, game.head_cells[:, view.players], game.bean_cells)
     there = (game.bean_cells < game.rules.cells)[:, None].expand_as(down)
     distance = (down**2 + right**2).sqrt()
@@ -95,7 +93,7 @@ def _lengths(game: SnakesGame, players: Tensor) -> Tensor:
 
 
 def _distances(game: SnakesGame, view: Perspective, players: Tensor) -> Tensor:
-    """(E, A, N) from each that looks to its players (A, N), as the crow flies round the torus."""
+    """(E, A, N) Euclidean distances on the torus from each observer to its players (A, N)."""
     down, right = offsets(game.rules, game.head_cells[:, view.players], F.pad(game.head_cells, (0, 1)))
     return (down**2 + right**2).sqrt().gather(2, players.expand(game.count, -1, -1))
 

@@ -1,7 +1,7 @@
-"""Players that need no learning, as functions of the boards. E: boards, A: the players that choose, B: beans, C: cells.
+"""Scripted players, as functions of the game. E: boards, A: the players that act, B: beans, C: cells.
 
-They are those of the competition and of the guide; distances are as the crow flies on the flat board, although the
-board is a torus. All of them play on either side.
+They reproduce those of the competition and the guide, which measure Euclidean distances on the flat board although it
+is a torus. All of them can play either side.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,45 +20,45 @@ from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
 from lockstep.workloads.snakes3v3.sight import look
 
 Policy = Callable[[SnakesGame, Sequence[int]], Tensor]
-"""A game and some players of one team to their actions, (E, A) int64."""
+"""Maps a game and some players of one team to their actions, (E, A) int64."""
 
 _SPOKEN_FOR, _NOWHERE = 1e4, 1e6
-"""Further than any two cells, even squared: a bean that a mate has chosen, and one that is not there."""
+"""Penalties above any squared distance on the board: for a bean that a teammate has chosen, and for a missing one."""
 _BLOCKED_AT_LEVEL_3 = 5.0
 
 
 def random_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Each of the four ways is as likely."""
-    # The draw is a tensor because a number would be copied to the device, which a captured graph may not do.
+    """Uniformly random."""
+    # The counter is a tensor because a Python number would be copied to the device, which CUDA graphs do not allow.
     word = random.words(game.seed, "snakes3v3-random", game.index, game.clock, torch.zeros_like(game.clock))[0]
     return (word[:, None] >> 2 * selection(tuple(players), game.device)) & 3
 
 
 def greedy_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean that no mate before has chosen, round what is directly in the way; the strongest."""
+    """Towards the nearest bean not yet chosen by a teammate, avoiding blocked neighbours. The strongest player."""
     costs, blocked = _ways(game, players, shared=True)
     return costs.masked_fill(blocked, torch.inf).argmin(2)
 
 
 def level1_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean, through anything."""
+    """Towards the nearest bean, ignoring obstacles."""
     return _ways(game, players)[0].argmin(2)
 
 
 def level3_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean, or round what is in the way if that costs less than five cells."""
+    """Towards the nearest bean; a blocked neighbour counts as five cells further."""
     costs, blocked = _ways(game, players)
     return (costs.sqrt() + _BLOCKED_AT_LEVEL_3 * blocked).argmin(2)
 
 
 def level4_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean, round what is directly in the way."""
+    """Towards the nearest bean, avoiding blocked neighbours."""
     costs, blocked = _ways(game, players)
     return costs.masked_fill(blocked, torch.inf).argmin(2)
 
 
 def evasive_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean, by a way that goes on for two moves if there is one."""
+    """Towards the nearest bean, by a first move after which a second is possible, if there is one."""
     costs, _ = _ways(game, players)
     return costs.masked_fill(~_leads_on(game, players), torch.inf).argmin(2)
 
@@ -72,9 +72,9 @@ OPPONENTS: dict[str, Policy] = {
     "greedy": greedy_action,
     "evasive": evasive_action,
 }
-"""By name; level 2 is the greedy one."""
+"""By name; level2 and greedy are the same player."""
 SCHEDULES = ("linear", "exponential", "curriculum", "measured")
-"""How the level rises over a run. `measured` ends with level 2, which beats all the others."""
+"""How the level rises over a run. `measured` orders by measured strength: level 2 beats all others, so it is last."""
 
 _STAGES = (0.10, 0.30, 0.60, 0.85)
 _BY_STRENGTH = (0, 1, 3, 4, 2)
@@ -97,7 +97,10 @@ def difficulty(episode: int, max_episodes: int, strategy: str) -> int:
 
 
 def _ways(game: SnakesGame, players: Sequence[int], shared: bool = False) -> tuple[Tensor, Tensor]:
-    """For each way to go: the squared distance from there to the player's bean, and whether blocked: (E, A, 4) each."""
+    """For each direction: squared distance from the neighbour to the player's bean, and whether it is blocked.
+
+    Both have the shape (E, A, 4).
+    """
     head = _heads(game, players)
     bean = _targets(game, head, shared)
     cells = _beside(game, head)
@@ -105,9 +108,9 @@ def _ways(game: SnakesGame, players: Sequence[int], shared: bool = False) -> tup
 
 
 def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
-    """The nearest bean (E, A) of each head (E, A); the first of the nearest, C where there is none.
+    """The nearest bean (E, A) of each head (E, A), the first among equals; C if there is none.
 
-    Shared: each head takes the nearest of those that are left, and if none is left the nearest of all.
+    `shared`: heads choose in turn, each the nearest bean not yet taken; if all are taken, the nearest of all.
     """
     beans = game.bean_cells
     distance = _squared(
@@ -125,9 +128,9 @@ def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
 
 
 def _leads_on(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """(E, A, 4) the first moves of the search two moves deep; all where it finds nothing.
+    """(E, A, 4) the first moves found by a search two moves deep; all four if it finds none.
 
-    The search visits a cell once: what the way up reaches in two moves is no credit to the way left.
+    The search visits a cell only once: a cell reached by moving up first does not count for moving left.
     """
     cells = _beside(game, _heads(game, players))
     onward = _beside(game, cells)
@@ -155,7 +158,7 @@ def _squared(rules: GameRules, here: Tensor, there: Tensor) -> Tensor:
 
 @cache
 def _squared_table(rules: GameRules, device: torch.device) -> Tensor:
-    """At here * (C+1) + there."""
+    """Indexed by here * (C+1) + there."""
     cell = torch.arange(rules.cells)
     row, column = (cell // rules.width).float(), (cell % rules.width).float()
     table = torch.full((rules.cells + 1, rules.cells + 1), _NOWHERE)
@@ -165,7 +168,7 @@ def _squared_table(rules: GameRules, device: torch.device) -> Tensor:
 
 @cache
 def _reached_before(rules: GameRules, device: torch.device) -> Tensor:
-    """(16, 16) ones where the second move of the column leads to the cell of an earlier one, in the row."""
+    """(16, 16) 1 if the two-move path of the column ends in the same cell as the earlier path of the row."""
     beside = torus.neighbours(rules, torch.device("cpu"))
     second = beside[beside[0]].flatten()
     return (second[:, None] == second).triu(1).float().to(device)

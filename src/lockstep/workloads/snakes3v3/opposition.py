@@ -1,4 +1,4 @@
-"""Who plays the other teams while one is trained: scripted players by a schedule, and past selves. E: boards."""
+"""Plays the teams that are not trained: scripted players by a schedule, and past versions of the actor. E: boards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import Kind, observe
+from lockstep.workloads.snakes3v3.observations import observe
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, difficulty
+from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 LADDER = ("random", "level1", "level2", "level3", "level4")
-"""The opponents of the guide by the number that it gives their difficulty."""
+"""The guide's opponents; the index is the guide's difficulty level."""
 _LEVELS = {name: level for level, name in enumerate(LADDER)} | {"greedy": 2}
 SCHEDULE = "schedule"
-"""The opponent that is whoever the ladder has at the time."""
+"""The setting that selects opponents from LADDER as the run progresses."""
 _EVASIVE = "evasive"
 
 
@@ -27,10 +28,10 @@ class Schedule:
     episode_length: int = 200
     max_episodes: int = 1
     evasion_from: int | None = None
-    """Episode from which on all are evasive."""
+    """Episode from which the evasive opponent replaces all others; None = never."""
 
     def after(self, steps: int) -> tuple[str, dict[str, float]]:
-        """The opponent's name after so many steps of all boards, and what is worth reporting of it."""
+        """The opponent's name after `steps` steps over all boards, and its metrics."""
         episode = steps // self.episode_length
         evades = self.evasion_from is not None and episode >= self.evasion_from
         name = self.opponent
@@ -49,10 +50,10 @@ class Opposition:
         self,
         schedule: Schedule,
         teams: Sequence[Sequence[int]],
-        observation: Kind = "rich",
+        observation: ObservationKind = "rich",
         past: Sequence[nn.Module] = (),
     ) -> None:
-        """`past`: boards are dealt in turn to the scripted opponent and to each of these, which see `observation`."""
+        """`past`: networks that see `observation`; boards go in turn to the scripted opponent and to each of them."""
         self.players = [player for team in teams for player in team]
         self.teams = teams
         self._schedule = schedule
@@ -60,7 +61,7 @@ class Opposition:
         self._name = schedule.after(0)[0]
 
     def prepare(self, steps: int) -> dict[str, float]:
-        """Choose the scripted opponent for what follows after so many steps; returns what is worth reporting."""
+        """Choose the scripted opponent for the steps from `steps` on; returns its metrics."""
         self._name, report = self._schedule.after(steps)
         return report
 
@@ -72,7 +73,7 @@ class Opposition:
         action = OPPONENTS[self._name](game, team)
         if not self._past:
             return action
-        # Board i plays against number i modulo (past + 1): views of every so manieth board, so nobody computes in vain.
+        # Board i plays opponent i modulo (past + 1). Strided views give each network only its own boards.
         dealt = len(self._past) + 1
         seen = observe(game, self._observation, team)
         by_past = [network(seen[number::dealt]).argmax(-1) for number, network in enumerate(self._past, start=1)]

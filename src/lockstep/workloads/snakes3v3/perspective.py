@@ -1,4 +1,4 @@
-"""Who is who as a player sees it: the own team comes first, whichever side it plays. A: who looks, P: players."""
+"""Players relative to an observer: its own team comes first, whichever side it plays. A: observers, P: players."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,17 +9,17 @@ from torch import Tensor
 from lockstep.workloads.snakes3v3.rules import BEAN, FIRST_SNAKE, GameRules, snake_bit
 
 MOST_OTHERS = 5
-"""Places for the other players; where there are fewer, the last places belong to nobody."""
+"""Entries for other players; if there are fewer, the last entries are nobody."""
 
 
 @dataclass(frozen=True)
 class Perspective:
-    """The players as each of some players sees them, as tables."""
+    """Lookup tables of the other players, for each observer."""
 
     players: Tensor
-    """(A,) those that look."""
+    """(A,) the observers."""
     others: Tensor
-    """(A, 5) all others: mates first, then the teams in turn, each in the order of the players; P for nobody."""
+    """(A, 5) all others: teammates first, then the other teams in turn, each in player order; P for nobody."""
     rivals: Tensor
     """(A, 2) the first two of them that are in another team; P for nobody."""
     is_mate: Tensor
@@ -29,12 +29,12 @@ class Perspective:
     bits: Tensor
     """(A, 2) uint8: the bits, on the boards, of the mates' and of the enemies' snakes."""
     codes: Tensor
-    """(A, 8) float32: how a code on the board reads to them, as if their team were the first one."""
+    """(A, 8) float32: a board code translated to the observer's view, as if its team were the first."""
 
 
 @cache
 def perspective(rules: GameRules, players: tuple[int, ...], device: torch.device) -> Perspective:
-    """How these players see the others."""
+    """The tables for these observers."""
     seen = [_see(rules, player) for player in players]
     is_mate = [[other in mates for other in range(rules.players)] for _, mates, _ in seen]
     is_enemy = [[other in enemies for other in range(rules.players)] for _, _, enemies in seen]
@@ -57,7 +57,7 @@ def perspective(rules: GameRules, players: tuple[int, ...], device: torch.device
 
 @cache
 def selection(players: tuple[int, ...], device: torch.device) -> Tensor:
-    """Players as an index on the device; made once, because a captured graph may not copy it there."""
+    """Players as an index tensor on the device; cached, because a CUDA graph must not copy from the host."""
     return torch.tensor(players, device=device)
 
 

@@ -1,4 +1,4 @@
-"""Snakes for PettingZoo: one board as a parallel environment, one agent for each snake; numpy in, numpy out."""
+"""Snakes as a PettingZoo parallel environment: one board, one agent per snake, numpy in and out."""
 
 from typing import Any
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3 import render
 from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, Kind, observe
+from lockstep.workloads.snakes3v3.observations import SIZES, observe
 from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 try:
     from pettingzoo import ParallelEnv
@@ -35,7 +36,7 @@ class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
     metadata = {"name": "snakes3v3_v0", "render_modes": list(RENDER_MODES), "render_fps": 10, "is_parallelizable": True}
 
     def __init__(
-        self, rules: GameRules = SNAKES_3V3, observation: Kind = "rich", render_mode: str | None = None
+        self, rules: GameRules = SNAKES_3V3, observation: ObservationKind = "rich", render_mode: str | None = None
     ) -> None:
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise UserError(f'snakes3v3: no render_mode "{render_mode}"; allowed: {", ".join(RENDER_MODES)}')
@@ -92,7 +93,7 @@ class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
         return render.text(self._started(), 0) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the environment holds no resources."""
 
     def _observations(self) -> Observations:
         seen = observe(self._started(), self._kind, range(self.rules.players))[0].numpy()

@@ -1,4 +1,4 @@
-"""A position of the game in plain lists, as people, logs and other programs write it, and a game set to it."""
+"""Positions as plain lists, as logs and other programs write them, and games set up from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def position(game: SnakesGame, board: int) -> Position:
 
 
 def set_up(game: SnakesGame, positions: Sequence[Position]) -> None:
-    """Set every board of a game to a position; the clocks stay."""
+    """Set every board of a game to a position; the random counters are kept."""
     assert len(positions) == game.count
     state = {name: tensor.cpu() for name, tensor in game.state().items()}
     for name in ("grid", "trail", "head", "tail"):
@@ -77,7 +77,7 @@ def _check(rules: GameRules, seen: Position) -> None:
         if not (0 <= row < rules.height and 0 <= column < rules.width):
             raise UserError(f"position: cell [{row}, {column}] is not on the board of {rules.height} x {rules.width}")
     if len(set(cells)) < len(cells):
-        raise UserError("position: two things lie on one cell; each cell of a snake and each bean needs its own")
+        raise UserError("position: a cell is used twice; each part of a snake and each bean needs its own")
     if len(seen.snakes) != rules.players or len(seen.directions) != rules.players or len(seen.beans) > rules.beans:
         found = f"{len(seen.snakes)} snakes, {len(seen.directions)} directions and {len(seen.beans)} beans"
         raise UserError(f"position: {found}; these rules have {rules.players} players and up to {rules.beans} beans")

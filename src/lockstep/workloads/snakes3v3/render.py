@@ -18,14 +18,14 @@ COLOURS: tuple[Colour, ...] = (
     (251, 146, 60),
     (248, 113, 113),
 )
-"""Of the players: the first team cold, the second warm."""
+"""One per player: cold colours for the first team, warm ones for the second."""
 _GROUND, _CELL, _BEAN = (16, 18, 24), (26, 29, 38), (74, 222, 128)
 _BODY_SHADE = 0.62
-"""A body is that much darker than its head."""
+"""Brightness of a body relative to its head."""
 
 
 def frame(game: SnakesGame, board: int, scale: int = 24) -> NDArray[np.uint8]:
-    """Paint one board as an RGB picture (height*scale, width*scale, 3); snakes are bands, so that their way shows."""
+    """Paint one board as an RGB picture (height*scale, width*scale, 3); a snake's cells are joined to a band."""
     rules = game.rules
     picture = np.empty((rules.height * scale, rules.width * scale, 3), np.uint8)
     picture[:] = _GROUND

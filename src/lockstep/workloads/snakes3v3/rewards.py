@@ -1,7 +1,7 @@
-"""What a snake is paid for in training. E: boards, A: the team's players, P: players, B: beans.
+"""Rewards for training. E: boards, A: the team's players, P: players, B: beans.
 
-The raw rewards of an episode add up to a snake's score, so the scores tell which team is ahead. Heads and beans are
-those after the step: a dead snake is back already, and eaten beans are replaced.
+The raw rewards of an episode add up to a snake's score, so the scores show which team is ahead. Heads and beans are
+those after the step: dead snakes have respawned, and eaten beans have been replaced.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,23 +14,23 @@ from lockstep.workloads.snakes3v3.game import GameStep, SnakesGame
 from lockstep.workloads.snakes3v3.perspective import selection
 
 EVEN, WON, LOST, AHEAD, BEHIND = range(5)
-"""How a team stands: at the end won or lost, before it ahead or behind; even at any time."""
+"""Standing of a team: won or lost at the end of a game, ahead or behind before; even at any time."""
 
 _JIDI = (0.0, 50.0, -25.0, 10.0, -5.0)
 _GUIDE = (0.0, 100.0, -100.0, 30.0, -30.0)
 
 
 def standing(own: Tensor, rival: Tensor, ended: Tensor) -> Tensor:
-    """How a team stands by its returns so far and its rival's, (E,) each: (E,) int64, one of the five above."""
+    """Standing of a team, from its returns so far and its rival's, (E,) each: (E,) int64, one of the five above."""
     leader = torch.where(ended, WON, AHEAD)
     trailer = torch.where(ended, LOST, BEHIND)
     return torch.where(own > rival, leader, torch.where(own < rival, trailer, EVEN))
 
 
 def bean_distance(heads: Tensor, beans: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """From each head (E, A, 2) to the nearest bean (E, B, 2), on the flat board: (E, A); 0 without a bean."""
+    """Distance from each head (E, A, 2) to the nearest bean (E, B, 2) on the flat board: (E, A); 0 without a bean."""
     gaps = (heads[:, :, None] - beans[:, None]).to(dtype)
-    # A bean that is not there has negative coordinates.
+    # Missing beans have negative coordinates.
     distance = gaps.square().sum(3).sqrt().masked_fill((beans[:, None, :, 0] < 0), torch.inf).amin(2)
     return distance.masked_fill(distance.isinf(), 0.0)
 
@@ -89,7 +89,7 @@ REWARDS: dict[str, Reward] = {"raw": _raw, "plain": _plain, "jidi": _jidi, "guid
 
 
 def _status(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
-    """How the players' team stands against the best of the others."""
+    """Standing of the players' team against the best of the others."""
     score = game.score
     others = [team for team in game.rules.teams if not set(team) & set(players)]
     rival = torch.stack([_of(score, team).sum(1) for team in others]).amax(0)

@@ -1,4 +1,4 @@
-"""Our observation: relative, torus-aware, about -1 to 1. E: boards, A: players that look, P: players, B: beans.
+"""Our observation: relative, torus-aware, about -1 to 1. E: boards, A: observers, P: players, B: beans.
 
 For each player: itself (8 numbers), each of the four ways it could go (9 each), the beans from the nearest on (6 each),
 the other players, mates first and each group from the nearest on (7 each), and the 40 cells up to four moves away (4
@@ -25,9 +25,9 @@ _NEAR = [(down, right) for down in _REACH for right in _REACH if 0 < abs(down) +
 """The cells up to four moves away."""
 _SEARCH_DEPTH = 8
 _LONG = 20
-"""A long snake, a big lead."""
+"""Scale of lengths and leads: those of a long snake and a big lead."""
 RICH_SIZE = 8 + 4 * 9 + MOST_BEANS * 6 + MOST_OTHERS * 7 + 4 * len(_NEAR)
-"""Numbers of one observation."""
+"""Size of one observation."""
 
 
 @dataclass
@@ -35,18 +35,18 @@ class _Surroundings:
     """The cells near each head, N of them, as planes (E, A, N) float32."""
 
     stays: Tensor
-    """For how many more moves a body is there."""
+    """For how many more moves a body remains there."""
     mates: Tensor
     """1 for the head of a mate."""
     enemies: Tensor
     """1 for the head of an enemy."""
     beans: Tensor
     is_open: Tensor
-    """1 where no body is."""
+    """1 where there is no body."""
 
 
 def rich(game: SnakesGame, view: Perspective) -> Tensor:
-    """What the players see: (E, A, RICH_SIZE) float32."""
+    """The observations of the players: (E, A, RICH_SIZE) float32."""
     near = _surroundings(game, view)
     planes = (near.stays.clamp(max=2 * _RADIUS) / (2 * _RADIUS), near.mates, near.enemies, near.beans)
     return torch.cat(
@@ -78,7 +78,7 @@ def _itself(game: SnakesGame, view: Perspective) -> Tensor:
 
 
 def _ways(game: SnakesGame, view: Perspective, near: _Surroundings) -> Tensor:
-    """For each way to go: what is there, who else may come, how it goes on from there: (E, A, 4*9)."""
+    """For each direction: what is there, who else may move there, and where it leads: (E, A, 4*9)."""
     beside, onward, beyond = _ways_among_near_cells(game.device)
     coming = onward.unflatten(1, (4, 4)).sum(2)
     cells = game.neighbours.index_select(0, game.head_cells[:, view.players].flatten()).view(game.count, -1)
@@ -100,13 +100,13 @@ def _ways(game: SnakesGame, view: Perspective, near: _Surroundings) -> Tensor:
 
 
 def _beans(game: SnakesGame, view: Perspective) -> Tensor:
-    """For each bean: the way to it, and how much later mates and enemies could be there: (E, A, 5*6)."""
+    """For each bean: its offset, and how much later teammates and enemies could reach it: (E, A, 5*6)."""
     rules = game.rules
     down, right = offsets(rules, game.head_cells, game.bean_cells)
     steps = down.abs() + right.abs()
     far = rules.width // 2 + rules.height // 2
     own = steps[:, view.players]
-    # Whoever is not on the side in question is as far away as nobody is.
+    # Players of the other side count as far away as absent ones.
     distant = (2.0 * far * ~side[:, :, None] for side in (view.is_mate, view.is_enemy))
     mates, enemies = ((steps[:, None] + beyond).amin(2).clamp(max=2 * far) for beyond in distant)
     there = (game.bean_cells < rules.cells)[:, None].expand_as(own).float()

@@ -1,4 +1,4 @@
-"""The numbers of the game; needs no torch."""
+"""The rules of the game as numbers. Needs no torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,11 +6,11 @@ from typing import ClassVar
 from lockstep.errors import UserError
 
 UP, DOWN, LEFT, RIGHT = range(4)
-"""Actions and directions; `^ 1` turns round."""
+"""Actions and directions; `^ 1` gives the opposite one."""
 EMPTY, BEAN, FIRST_SNAKE = range(3)
-"""What a cell holds, to the outside; player p's snake is FIRST_SNAKE + p."""
+"""Public codes of a cell's content; player p's snake is FIRST_SNAKE + p."""
 BEAN_BIT = 1
-"""The same as bits of a byte, which the boards keep: none, this one, or `snake_bit`."""
+"""Internally a cell is a byte with at most one bit set: this one for a bean, or `snake_bit`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GameRules:
     max_steps: int = 200
     """Steps after which an episode ends."""
     start_length: ClassVar[int] = 3
-    """Cells of a new snake; where a dead one comes back is a rule about three cells."""
+    """Cells of a new snake; fixed, because the rule for respawning is about three cells."""
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -1,4 +1,4 @@
-"""Distances and contents as seen from cells on the torus. E: boards, N: cells asked for, M: things looked at."""
+"""Distances and contents as seen from cells on the torus. E: boards, N: cells, M: target cells."""
 
 from functools import cache
 
@@ -20,10 +20,10 @@ def offsets(rules: GameRules, here: Tensor, there: Tensor) -> tuple[Tensor, Tens
 
 @cache
 def _offset_tables(rules: GameRules, device: torch.device) -> tuple[Tensor, Tensor]:
-    """At here * (C+1) + there the rows and the columns between two cells; "nowhere" is as far as can be."""
+    """Rows and columns between two cells, at here * (C+1) + there; "nowhere" is a full board away."""
 
     def short(gap: Tensor, size: int) -> Tensor:
-        # Half way round, a gap keeps its sign.
+        # Exactly half way round, both ways are equally short: the gap keeps its sign.
         return torch.where(gap.abs() <= size // 2, gap, gap - gap.sign() * size)
 
     row, column = torch.arange(rules.cells) // rules.width, torch.arange(rules.cells) % rules.width
@@ -40,12 +40,12 @@ def look(game: SnakesGame, cells: Tensor) -> Tensor:
 
 
 def places(game: SnakesGame, cells: Tensor, content: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the parts of snakes on the cells (E, N), which hold the content (E, N): how far behind the head, and how long.
+    """For the snake parts on the cells (E, N) with this content (E, N): cells behind the head, and moves to stay.
 
-    How long is for how many more moves the part stays there, unless its snake grows; 0 where there is no snake.
+    The latter is the number of moves for which the part remains there unless its snake grows; 0 if there is no snake.
     """
     code = game.codes(content).long()
-    # Looked up by player, where writing heads and lengths into tables would cost a GPU a sort in deterministic mode.
+    # Gathered by player: scattering heads and lengths into tables would cost a sort on a GPU in deterministic mode.
     head = F.pad(game.head_cells, (FIRST_SNAKE, 0), value=game.rules.cells).gather(1, code)
     length = F.pad(game.length[:-1].T, (FIRST_SNAKE, 0)).gather(1, code)
     behind = game.time.to(torch.uint8)[:, None] - game.trail[:, :, 1].gather(1, cells)
@@ -54,17 +54,17 @@ def places(game: SnakesGame, cells: Tensor, content: Tensor) -> tuple[Tensor, Te
 
 
 def steps_to_bean(game: SnakesGame, cells: Tensor, most: int) -> Tensor:
-    """Moves from each of the cells (E, N) to the nearest bean, round all snakes; `most` where it takes as many."""
+    """Moves from each cell (E, N) to the nearest bean, avoiding all snakes; at most `most`."""
     rules = game.rules
     things = game.grid[:, : rules.cells].view(game.count, rules.height, rules.width)
-    # Arithmetic on bytes takes a tenth of the time of comparisons here.
+    # Byte arithmetic, because comparisons take ten times as long here.
     reached, blocked = _rows_as_bits(things & BEAN_BIT), _rows_as_bits(things.clamp(max=2) >> 1)
     is_open = ((1 << rules.width) - 1) & ~blocked
     row, column, last = cells // rules.width, cells % rules.width, rules.width - 1
     steps = torch.full_like(cells, most)
     for _ in range(most):
         steps -= (reached.gather(1, row) >> column) & 1
-        # What is shifted beyond the row is never open.
+        # Bits shifted beyond the row are removed by is_open.
         sideways = (reached << 1) | (reached >> 1) | (reached << last) | (reached >> last)
         reached = (reached | sideways | reached.roll(1, 1) | reached.roll(-1, 1)) & is_open
     return steps

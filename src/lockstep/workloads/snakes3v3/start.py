@@ -1,8 +1,7 @@
-"""Where the snakes of a new game lie. R: boards, H: rows, S: bytes of a board, P: players.
+"""Initial positions of the snakes. R: boards, H: rows, S: bytes of a board, P: players.
 
-The rules draw a cell and a direction for one player after the other, and draw again while the snake would touch one
-that lies already. That is a uniform choice among the places that are left, and it is drawn here in one go: the places
-are counted, and a random one of them is taken.
+The rules draw a cell and a direction for one player after the other, and redraw while the snake would overlap another.
+That is a uniform choice among the remaining places. It is made here without rejection: count the places, pick one.
 """
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from lockstep.workloads.snakes3v3 import torus
 from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.chance import pick
+from lockstep.workloads.snakes3v3.random_draws import pick
 from lockstep.workloads.snakes3v3.rules import GameRules, snake_bit
 
 

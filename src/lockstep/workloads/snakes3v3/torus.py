@@ -1,4 +1,4 @@
-"""The board's geometry as tables. C: cells; cell C is "nowhere", a place that may be read and written in vain."""
+"""The board's geometry as tables. C: cells; cell C is "nowhere", a dummy target for masked reads and writes."""
 
 from functools import cache
 
@@ -47,7 +47,7 @@ def around(rules: GameRules, device: torch.device) -> Tensor:
 
 @cache
 def shapes(device: torch.device) -> Tensor:
-    """(2^16,) int64: the shape that the search takes, by which of the 16 cells `around` its start are free, as bits.
+    """(2^16,) int64: the shape that the search finds, indexed by which of the 16 cells `around` its start are free.
 
     Breadth first for two more cells: the first two free neighbours, or the only one and the first free one beyond it.
     """
@@ -101,7 +101,7 @@ def _ordered(rules: GameRules, body: Tensor) -> Tensor:
     corner = (row[:, 1] != row[:, 2]) & (column[:, 1] != column[:, 2])
     body = torch.where(corner[:, None], body[:, [1, 0, 2]], body)
     row, column = body // rules.width, body % rules.width
-    # The rule knows no edge: where head and second cell touch across it, the snake looks at its own second cell.
+    # The original rule ignores the torus: if head and second cell touch across an edge, the snake faces its own body.
     sideways = torch.where(column[:, 0] > column[:, 1], RIGHT, LEFT)
     upright = torch.where(row[:, 0] > row[:, 1], DOWN, UP)
     direction = torch.where(row[:, 0] == row[:, 1], sideways, upright)

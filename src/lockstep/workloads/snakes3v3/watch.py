@@ -1,49 +1,32 @@
-"""3v3 Snakes to look at: one game after another, each step as text and as a picture; also from the log of a game."""
+"""Plays 3v3 Snakes for `lockstep play`, each step as text and as a frame; also replays game logs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from lockstep.reporting.film import Scene
 from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.build import TEAM, rules_of
-from lockstep.workloads.snakes3v3.config import SnakesConfig
 from lockstep.workloads.snakes3v3.game import SnakesGame
 from lockstep.workloads.snakes3v3.gamelog import read_log, record_game, replay, write_log
-from lockstep.workloads.snakes3v3.observations import observe
 from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
-
-Act = Callable[[Tensor], tuple[Tensor, Any]]
-"""Observations (B, A, D) to actions (B, A), and something else."""
+from lockstep.workloads.snakes3v3.players import Act, policy_of
+from lockstep.workloads.snakes3v3.settings import TEAM, SnakesSettings
 
 _CELL = 28
 """Pixels of a cell."""
 
 
-def scenes(config: SnakesConfig, act: Act | str, seed: int) -> Iterator[Scene]:
-    """Yield what there is to see at every step, for ever: game after game, as an evaluation with this seed plays them.
+def scenes(settings: SnakesSettings, act: Act | str, seed: int) -> Iterator[Scene]:
+    """Yield a scene per step, endlessly: the same games as an evaluation with this seed.
 
-    `act` is what a network does, or the name of an opponent that plays the team.
+    `act` is a network's policy, or the name of a scripted player for the team.
     """
-    policy = policy_of(config, act)
+    policy = policy_of(act, settings.observation)
     for number in count():
-        game = SnakesGame(rules_of(config), torch.tensor([number]), seed, torch.device("cpu"))
-        yield from _game(game, policy, OPPONENTS[config.eval_opponent], number + 1)
-
-
-def policy_of(config: SnakesConfig, act: Act | str) -> Policy:
-    """Somebody who plays: an opponent by name, or a network that sees what a configuration says."""
-    if isinstance(act, str):
-        return OPPONENTS[act]
-
-    def policy(game: SnakesGame, players: Any) -> Tensor:
-        return act(observe(game, config.observation, tuple(players)))[0].to(game.device)
-
-    return policy
+        game = SnakesGame(settings.rules, torch.tensor([number]), seed, torch.device("cpu"))
+        yield from _game(game, policy, OPPONENTS[settings.eval_opponent], number + 1)
 
 
 def _game(game: SnakesGame, policy: Policy, rival: Policy, number: int) -> Iterator[Scene]:
@@ -61,25 +44,25 @@ def _game(game: SnakesGame, policy: Policy, rival: Policy, number: int) -> Itera
 def _scene(game: SnakesGame, title: str, ended: bool) -> Scene:
     scores = [int(game.score[0, list(team)].sum()) for team in game.rules.teams]
     lead = scores[TEAM] - max(score for team, score in enumerate(scores) if team != TEAM)
-    words = [title, f"step {int(game.time[0]) - 1}", "score " + " : ".join(map(str, scores))]
+    parts = [title, f"step {int(game.time[0]) - 1}", "score " + " : ".join(map(str, scores))]
     if ended:
-        words.append("won" if lead > 0 else "lost" if lead < 0 else "drawn")
-    caption = "   ".join(words)
+        parts.append("won" if lead > 0 else "lost" if lead < 0 else "drawn")
+    caption = "   ".join(parts)
     board = render.text(game, 0, color=True).splitlines()[:-1]
     return Scene("\n".join([*board, "  " + caption]), render.frame(game, 0, _CELL), caption, float(lead), ended)
 
 
-def write_game(config: SnakesConfig, act: Act | str, seed: int, path: Path) -> None:
-    """Play the first game of a seed and write everything about it to a file, in the competition's form."""
+def write_game(settings: SnakesSettings, act: Act | str, seed: int, path: Path) -> None:
+    """Play the first game of a seed and write its log to a file, in the competition's format."""
     name = act if isinstance(act, str) else "trained"
-    rivals = len(rules_of(config).teams) - 1
-    policies = [policy_of(config, act), *[OPPONENTS[config.eval_opponent]] * rivals]
-    names = [name, *[config.eval_opponent] * rivals]
-    write_log(record_game(policies, names, rules_of(config), seed), path)
+    rules, rival = settings.rules, settings.eval_opponent
+    rivals = len(rules.teams) - 1
+    policies = [policy_of(act, settings.observation), *[OPPONENTS[rival]] * rivals]
+    write_log(record_game(policies, [name, *[rival] * rivals], rules, seed), path)
 
 
 def logged_scenes(path: Path) -> Iterator[Scene]:
-    """Yield what there is to see of a game that was written to a file."""
+    """Yield the scenes of a logged game."""
     log = read_log(path)
     for step, game in enumerate(replay(log)):
         yield _scene(game, path.name, ended=step == len(log["steps"]))

@@ -1,171 +1,178 @@
-"""3v3 Snakes, learned by DDPG: the presets, and what can be done with it."""
+"""3v3 Snakes: its presets and capabilities."""
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, get_args
 
-from lockstep.workloads.snakes3v3.config import SnakesConfig
+from lockstep.config.config import Preset, WorkloadSettings, preset
+from lockstep.workloads.capabilities import Acting, Contestant, PlayRequest
+from lockstep.workloads.snakes3v3.settings import Scripted, SnakesConfig, SnakesSettings
+from lockstep.workloads.workload import Workload
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def debug() -> SnakesConfig:
-    """A few seconds of training with short games and small networks: for tests and first steps."""
-    return SnakesConfig(
-        episode_length=40,
-        n_envs=16,
-        n_steps=8,
-        update_interval=4,
-        batch_size=32,
-        buffer_size=2048,
-        hidden_size=32,
-        total_timesteps=20 * 16 * 8,
-        self_play=1,
-        self_play_every=4,
-        checkpoint_every=10 * 16 * 8,
-        eval_every=10 * 16 * 8,
-        eval_episodes=8,
-    )
+    from lockstep.distributed.world import World
+    from lockstep.reporting.display import Narrator
+    from lockstep.reporting.evaluation import Evaluation
+    from lockstep.reporting.film import Scene
+    from lockstep.rl.problem import TeamProblem
+    from lockstep.workloads.snakes3v3.arena import ArenaResult
 
 
-def small() -> SnakesConfig:
-    """Train on a laptop: beats random within a minute, and greedy within a few, on two cores."""
-    return SnakesConfig(
-        n_envs=64,
-        n_steps=200,
-        update_interval=2,
-        batch_size=256,
-        buffer_size=100_000,
-        hidden_size=128,
-        a_lr=1e-3,
-        c_lr=1e-3,
-        lr_schedule="linear",
-        opponent="greedy",
-        self_play=1,
-        self_play_every=200,
-        total_timesteps=640_000,
-        checkpoint_every=128_000,
-        eval_every=64_000,
-        eval_episodes=100,
-    )
+class Snakes3v3(Workload):
+    """Two teams of three snakes, of which one is trained."""
 
+    name = "snakes3v3"
+    summary = "3v3 Snakes, multi-agent DDPG"
+    settings: ClassVar[type[WorkloadSettings]] = SnakesSettings
+    algorithms = ("ddpg",)
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "debug": preset(
+            "A few seconds of training with short games and small networks: for tests and first steps.",
+            episode_length=40,
+            n_envs=16,
+            n_steps=8,
+            update_interval=4,
+            batch_size=32,
+            buffer_size=2048,
+            hidden_size=32,
+            total_timesteps=20 * 16 * 8,
+            self_play=1,
+            self_play_every=4,
+            checkpoint_every=10 * 16 * 8,
+            eval_every=10 * 16 * 8,
+            eval_episodes=8,
+        ),
+        "small": preset(
+            "Train on a laptop: beats random within a minute, and greedy within a few, on two cores.",
+            n_envs=64,
+            n_steps=200,
+            update_interval=2,
+            batch_size=256,
+            buffer_size=100_000,
+            hidden_size=128,
+            a_lr=1e-3,
+            c_lr=1e-3,
+            lr_schedule="linear",
+            opponent="greedy",
+            self_play=1,
+            self_play_every=200,
+            total_timesteps=640_000,
+            checkpoint_every=128_000,
+            eval_every=64_000,
+            eval_episodes=100,
+        ),
+        "base": preset(
+            "Train on a GPU, in minutes, against the strongest scripted team and a past self.",
+            n_envs=4096,
+            n_steps=200,
+            batch_size=8192,
+            buffer_size=524_288,
+            hidden_size=512,
+            a_lr=5e-4,
+            c_lr=5e-4,
+            lr_schedule="linear",
+            epsilon_speed=0.9999999,
+            opponent="greedy",
+            self_play=1,
+            self_play_every=2000,
+            total_timesteps=204_800_000,
+            checkpoint_every=102_400_000,
+            eval_every=10_240_000,
+            eval_episodes=400,
+        ),
+        "guide": preset(
+            "Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards.",
+            critic="vectors",
+            remember="vector",
+            twin_critics=False,
+            n_step=1,
+            observation="guide30",
+            reward="guide",
+            n_envs=8,
+            n_steps=200,
+            batch_size=128,
+            buffer_size=100_000,
+            tau=0.01,
+            gamma=0.99,
+            a_lr=3e-4,
+            c_lr=3e-4,
+            epsilon=0.5,
+            epsilon_speed=0.9995,
+            epsilon_min=0.0,
+            death_penalty=0.0,
+            total_timesteps=50_000 * 200,
+            checkpoint_every=1000 * 200,
+            eval_every=1000 * 200,
+            eval_episodes=100,
+        ),
+    }
+    baselines = get_args(Scripted)
+    exports: ClassVar[tuple[str, ...]] = ("submission",)
+    preloads = ("lockstep.algorithms.ddpg.learner", "lockstep.workloads.snakes3v3.problem")
 
-def base() -> SnakesConfig:
-    """Train on a GPU, in minutes, against the strongest scripted team and a past self."""
-    return SnakesConfig(
-        n_envs=4096,
-        n_steps=200,
-        batch_size=8192,
-        buffer_size=524_288,
-        hidden_size=512,
-        a_lr=5e-4,
-        c_lr=5e-4,
-        lr_schedule="linear",
-        epsilon_speed=0.9999999,
-        opponent="greedy",
-        self_play=1,
-        self_play_every=2000,
-        total_timesteps=204_800_000,
-        checkpoint_every=102_400_000,
-        eval_every=10_240_000,
-        eval_episodes=400,
-    )
+    def problem(self, config: SnakesConfig, world: "World") -> "TeamProblem":
+        """Boards on this rank's device. Called by every rank."""
+        from lockstep.workloads.snakes3v3.problem import snakes_problem
 
+        return snakes_problem(config, world.device)
 
-def guide() -> SnakesConfig:
-    """Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards."""
-    return SnakesConfig(
-        critic="vectors",
-        remember="vector",
-        twin_critics=False,
-        n_step=1,
-        observation="guide30",
-        reward="guide",
-        n_envs=8,
-        n_steps=200,
-        batch_size=128,
-        buffer_size=100_000,
-        tau=0.01,
-        gamma=0.99,
-        a_lr=3e-4,
-        c_lr=3e-4,
-        epsilon=0.5,
-        epsilon_speed=0.9995,
-        epsilon_min=0.0,
-        death_penalty=0.0,
-        total_timesteps=50_000 * 200,
-        checkpoint_every=1000 * 200,
-        eval_every=1000 * 200,
-        eval_episodes=100,
-    )
+    def fit(self, config: SnakesConfig, explicit: Collection[str]) -> tuple[SnakesConfig, list[str]]:
+        """Check that the initial weights exist and fit, before any rank starts."""
+        if config.workload.load_model:
+            import torch
 
+            from lockstep.workloads.snakes3v3.problem import snakes_problem
 
-summary = "3v3 Snakes, multi-agent DDPG"
-config_class = SnakesConfig
-PRESETS: dict[str, Callable[[], SnakesConfig]] = {preset.__name__: preset for preset in (debug, small, base, guide)}
-BASELINES = ("random", "level1", "level2", "level3", "level4", "greedy", "evasive")
-"""Teams without a network, to play as and against."""
-EXPORTS = ("submission",)
-"""Forms for other programs: a folder for the competition's platform."""
+            first_weights = snakes_problem(config, torch.device("cpu")).first_weights
+            assert first_weights is not None
+            first_weights()
+        return config, []
 
+    def narrator(self, config: SnakesConfig, world: "World") -> "Narrator":
+        """Report progress in the guide's format."""
+        from lockstep.workloads.snakes3v3.console import guide_lines
 
-def build(config: SnakesConfig, world: Any) -> Any:
-    """Build the learner for this configuration on this rank. Called by every rank."""
-    from lockstep.workloads.snakes3v3.build import build_learner
+        length = config.workload.episode_length
+        return lambda step, metrics: guide_lines(step // length, metrics)
 
-    return build_learner(config, world)
+    def evaluate_baseline(
+        self, name: str, config: SnakesConfig, world: "World", episodes: int, seed: int
+    ) -> "Evaluation":
+        """Evaluate one of `baselines` against the configuration's eval_opponent. Called by every rank."""
+        from lockstep.workloads.snakes3v3.problem import evaluate_baseline
 
+        return evaluate_baseline(name, config.workload, world, episodes, seed)
 
-def fit(config: SnakesConfig, explicit: Collection[str]) -> tuple[SnakesConfig, list[str]]:
-    """See that the weights to begin with are there and fit, before anything is started."""
-    if config.load_model:
-        from lockstep.workloads.snakes3v3.model import stored_weights
+    def contest(
+        self, config: SnakesConfig, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
+    ) -> "ArenaResult":
+        """Play games between two contestants, half of them from each side."""
+        from lockstep.workloads.snakes3v3.arena import contest
 
-        stored_weights(config)
-    return config, []
+        return contest(config.workload.rules, team, against, games, seed, world)
 
+    def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
+        """Play game after game, yielding a scene per step."""
+        from lockstep.workloads.snakes3v3.watch import scenes
 
-def narrator(config: SnakesConfig, world: Any) -> Any:
-    """Make what tells the progress of a run in the guide's words."""
-    from lockstep.workloads.snakes3v3.console import guide_lines
+        return scenes(request.config.workload, request.act, request.seed)
 
-    return lambda step, metrics: guide_lines(step // config.episode_length, metrics)
+    def write_log(self, config: SnakesConfig, act: Acting, seed: int, path: Path) -> None:
+        """Play the first game of a seed and write its log to a JSON file."""
+        from lockstep.workloads.snakes3v3.watch import write_game
 
+        write_game(config.workload, act, seed, path)
 
-def evaluate_baseline(name: str, config: SnakesConfig, world: Any, episodes: int, seed: int) -> Any:
-    """Evaluate one of BASELINES against the configuration's eval_opponent. Called by every rank."""
-    from lockstep.workloads.snakes3v3.build import evaluate_baseline as evaluate
+    def read_log(self, path: Path) -> "Iterator[Scene]":
+        """Yield the scenes of a game logged to a JSON file."""
+        from lockstep.workloads.snakes3v3.watch import logged_scenes
 
-    return evaluate(name, config, world, episodes, seed)
+        return logged_scenes(path)
 
+    def export(self, form: str, config: SnakesConfig, weights: "Mapping[str, Tensor]", path: Path) -> None:
+        """Write a trained team as one of `exports`."""
+        from lockstep.workloads.snakes3v3.export import export_team
 
-def contest(config: SnakesConfig, team: Any, against: Any, games: int, seed: int, world: Any) -> Any:
-    """Play games between two contestants, half of them from each side."""
-    from lockstep.workloads.snakes3v3.build import contest as play
-
-    return play(config, team, against, games, seed, world)
-
-
-def scenes(config: SnakesConfig, act: Any, seed: int) -> Any:
-    """Play one game after another, yielding what there is to see after every step."""
-    from lockstep.workloads.snakes3v3.watch import scenes as watch
-
-    return watch(config, act, seed)
-
-
-def write_log(config: SnakesConfig, act: Any, seed: int, path: Any) -> None:
-    """Play the first game of a seed and write everything about it to a JSON file."""
-    from lockstep.workloads.snakes3v3.watch import write_game
-
-    write_game(config, act, seed, path)
-
-
-def read_log(path: Any) -> Any:
-    """Yield what there is to see of a game that was written to a JSON file."""
-    from lockstep.workloads.snakes3v3.watch import logged_scenes
-
-    return logged_scenes(path)
-
-
-def export(form: str, config: SnakesConfig, weights: Any, path: Any) -> None:
-    """Write a trained team as one of EXPORTS."""
-    from lockstep.workloads.snakes3v3.build import export_team
-
-    export_team(config, weights, path)
+        export_team(config, weights, path)

@@ -1,7 +1,7 @@
 """Cash, orders, expiry, margin calls and the record of an episode. E: accounts, P: places for positions.
 
-The books: value = cash + marks of the open positions. It changes by the marks' moves, and by costs (half-spreads and
-commissions) when something is traded; buying, selling, exercise and assignment (in cash) only exchange the two.
+Invariant: value = cash + marks of the open positions. The value changes only when marks move and by costs (half-spreads
+and commissions) when something is traded; buying, selling, exercise and assignment (in cash) swap one for the other.
 """
 
 import torch
@@ -9,29 +9,30 @@ from torch import Tensor
 
 from lockstep.workloads.trading.actions import CLOSE_ALL, Book
 from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.paths import Term
 from lockstep.workloads.trading.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
 
 TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares", "days")
-"""Sums over the episode: positions closed, those that earned, dollars of costs and of traded value, |delta| / value,
-the value's daily change, its square, the square of its falls, the price's daily log change, its square, and 1."""
+"""Sums over the episode: positions closed, positions closed at a profit, dollars of costs and of traded value,
+|delta| / value, the value's daily change, its square, the square of its falls, the price's daily log change, its
+square, and 1."""
 
 
 class Account:
-    """The accounts' books; the state stays in the same tensors for good."""
+    """The accounts. All state is updated in place, because a captured CUDA graph keeps the tensors' addresses."""
 
     def __init__(
         self,
-        config: MarketConfig,
+        settings: MarketSettings,
         count: int,
         device: torch.device,
         term: Term | None = None,
         sparse: bool = False,
     ) -> None:
         """`term`: how the options' volatility depends on the days to expiry. `sparse`: see `Positions`."""
-        self._config = config
-        self.positions = Positions(config, count, device, term, sparse)
+        self._settings = settings
+        self.positions = Positions(settings, count, device, term, sparse)
         self.book = Book.on(device)
 
         def zeros(*shape: int) -> Tensor:
@@ -40,21 +41,21 @@ class Account:
         self.cash, self.value = zeros(), zeros()
         """(E,) dollars; the value includes the marks of open positions."""
         self.peak, self.drawdown = zeros(), zeros()
-        """(E,) the highest value so far, and the deepest fall from one, as a part of it."""
+        """(E,) the highest value so far, and the largest fall from a peak, as a fraction of it."""
         self.steps = torch.zeros(count, dtype=torch.int64, device=device)
         """(E,) days of the episode so far."""
         self.tally = zeros(len(TALLY))
         """(E, 11) sums over the episode, see TALLY."""
         self.step_sums = zeros(5)
         self.realised, self.costs, self.traded, self.closed, self.won = self.step_sums.unbind(1)
-        """(E,) of this step: dollars of profit of what was closed, of costs and of traded value, positions closed, and
-        those of them that earned."""
+        """(E,) of this step: dollars of realised profit, of costs and of traded value, positions closed, and positions
+        closed at a profit."""
         self._zero = torch.zeros((), dtype=torch.float64, device=device)
         self.opened = torch.zeros(count, dtype=torch.int64, device=device)
         """(E,) contracts of each leg that this step opened; 0 where it opened nothing."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything needed to go on."""
+        """Everything needed to continue."""
         names = ("cash", "value", "peak", "drawdown", "steps", "tally")
         return {name: getattr(self, name) for name in names} | self.positions.tensors()
 
@@ -62,32 +63,32 @@ class Account:
         """Give the accounts in the mask (E,) their initial capital and no positions."""
         self.positions.remove(ended[:, None].expand_as(self.positions.open))
         for tensor in (self.cash, self.value, self.peak):
-            tensor.masked_fill_(ended, self._config.initial_capital)
+            tensor.masked_fill_(ended, self._settings.initial_capital)
         self.drawdown.masked_fill_(ended, 0.0)
         self.steps.masked_fill_(ended, 0)
         self.tally.masked_fill_(ended[:, None], 0.0)
         self.positions.greeks.masked_fill_(ended[:, None], 0.0)
 
     def trade(self, action: Tensor, spot: Tensor, chain: Chain) -> None:
-        """Carry out an action (E,) at the quotes of the last mark; what cannot be paid or placed is not done."""
+        """Execute an action (E,) at the quotes of the last mark; orders that cannot be paid or placed are ignored."""
         self.step_sums.zero_()
         self._close(self.positions.open & (action == CLOSE_ALL)[:, None])
         self._open(action, spot, chain)
 
     def _open(self, action: Tensor, spot: Tensor, chain: Chain) -> None:
-        config, book = self._config, self.book
+        settings, book = self._settings, self.book
         contract, side = book.contract.index_select(0, action), book.side.index_select(0, action)
         call, legs = book.call.index_select(0, action), book.legs.index_select(0, action)
         moneyness = book.moneyness.index_select(0, action)
         mid = chain.ladder.expand(len(action), -1).gather(1, contract) * spot[:, None]
         gross = MULTIPLIER * mid * side.abs()
         spread = (gross * chain.spread[contract]).sum(1)
-        fee = config.commission * legs
+        fee = settings.commission * legs
         price = (MULTIPLIER * mid * side).sum(1) + spread + fee
         out_of_the_money = (moneyness[:, 0] - 1.0).abs() * spot
         naked = book.naked.index_select(0, action)
         wing = book.width.index_select(0, action) * spot * MULTIPLIER
-        tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(config, spot, out_of_the_money)
+        tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(settings, spot, out_of_the_money)
         needed = price + naked * tied_up + wing
         contracts = self._affordable(needed) * (legs > 0) * ~self.positions.open.all(1)
         self.positions.add(
@@ -107,15 +108,16 @@ class Account:
         self.opened.copy_(contracts)
 
     def _affordable(self, needed: Tensor) -> Tensor:
-        """(E,) contracts that position_size allows, at least one, as far as there is free cash for them."""
+        """(E,) contracts that position_size allows, at least one; 0 if there is not enough free cash for one."""
+        # A position whose premium covers its margin needs no cash; one cent keeps the division finite.
         needed = needed.clamp(min=0.01)
         free = self.cash - self.positions.margin.sum(1)
-        budget = self._config.position_size * self._config.initial_capital
-        wanted = (free.clamp(max=budget) / needed).floor().clamp(min=1.0)
-        return torch.where(free >= needed, wanted, 0.0)
+        budget = self._settings.position_size * self._settings.initial_capital
+        contracts = (free.clamp(max=budget) / needed).floor().clamp(min=1.0)
+        return torch.where(free >= needed, contracts, 0.0)
 
     def _close(self, sold: Tensor, expired: Tensor | None = None) -> None:
-        """Turn positions into cash: those sold (E, P) at bid or ask and with commission, those expired for nothing."""
+        """Turn positions into cash: those sold (E, P) at bid or ask plus commission, expired ones without costs."""
         positions, zero = self.positions, self._zero
         gone = sold if expired is None else sold | expired
         cost = torch.where(sold, positions.exit_cost, zero)
@@ -144,7 +146,7 @@ class Account:
         kept = positions.open & ~expired
         margin = torch.where(kept, positions.margin, self._zero).sum(1)
         called = self.cash + torch.where(expired, positions.worth, self._zero).sum(1) < margin
-        # What the cash no longer covers is sold at once: all of it, as a broker does.
+        # On a margin call a broker liquidates the whole account, not only as much as is needed.
         self._close(kept & (called & (margin > 0))[:, None], expired)
         positions.greeks.masked_fill_(~positions.open.any(1, keepdim=True), 0.0)
         before = self.value.clone()

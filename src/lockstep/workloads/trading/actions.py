@@ -36,7 +36,7 @@ ACTIONS = (
 ) = range(11)
 
 MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
-"""Strikes of the chain, as parts of the price."""
+"""Strikes of the chain, as fractions of the price."""
 STRIKES = len(MONEYNESS)
 CONTRACTS = 2 * STRIKES
 MAX_LEGS = 4
@@ -54,23 +54,23 @@ LEGS: dict[int, tuple[tuple[int, int], ...]] = {
     STRADDLE: ((+1, _CALL[1.0]), (+1, _PUT[1.0])),
     STRANGLE: ((+1, _CALL[1.05]), (+1, _PUT[0.95])),
 }
-"""What one unit of each position is made of: +1 bought or -1 sold, and which contract."""
+"""The legs of one unit of each position: +1 bought or -1 sold, and the contract's number."""
 NAKED = (SELL_CALL, SELL_PUT)
-"""Sold without anything that limits the loss."""
+"""Short positions without a leg that limits the loss."""
 CONDOR_WIDTH = 0.05
-"""The most that one unit of the condor can lose, as a part of the price when it was sold."""
+"""The largest loss of one unit of the condor, as a fraction of the price when it was sold."""
 
 
 @dataclass
 class Book:
-    """The table of actions on a device: 11 rows each, legs filled up with nothing."""
+    """The table of actions on a device: 11 rows, padded to four legs with side 0."""
 
     contract: Tensor
     """(11, 4) which contract."""
     side: Tensor
     """(11, 4) 1.0 bought, -1.0 sold, 0.0 no leg."""
     moneyness: Tensor
-    """(11, 4) strike as a part of the price."""
+    """(11, 4) strike as a fraction of the price."""
     call: Tensor
     """(11, 4) bool: a call, not a put."""
     legs: Tensor
@@ -78,11 +78,11 @@ class Book:
     naked: Tensor
     """(11,) 1.0 where sold uncovered."""
     width: Tensor
-    """(11,) the most that a covered short can lose, as a part of the price."""
+    """(11,) the largest loss of a covered short, as a fraction of the price."""
 
     @classmethod
     def on(cls, device: torch.device) -> "Book":
-        """Lay the table out."""
+        """Build the table on a device."""
         contract = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.int64)
         side = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.float64)
         naked, width = torch.zeros(len(ACTIONS), dtype=torch.float64), torch.zeros(len(ACTIONS), dtype=torch.float64)

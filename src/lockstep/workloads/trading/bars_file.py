@@ -1,4 +1,4 @@
-"""Files of daily bars, read with distrust: what is wrong is told with file, row, column and rule, in one line.
+"""Reads files of daily bars from untrusted sources: every error names file, row, column and rule, in one line.
 
 CSV (also gzipped) with a header row, or Parquet; columns date, symbol, open, high, low, close, volume in any order,
 others are ignored. A row's number is its line in the file, the header being row 1. No torch here.
@@ -21,6 +21,7 @@ from lockstep.untrusted import open_regular
 
 PRICES = ("open", "high", "low", "close")
 COLUMNS = ("date", "symbol", *PRICES, "volume")
+# Limits for untrusted files: bytes of a line, rows held in memory at once, bytes of a whole (unpacked) file.
 _LONGEST_LINE = 65_536
 _PARQUET_ROWS = 65_536
 _LARGEST_FILE = 4 << 30
@@ -30,7 +31,7 @@ Row = tuple[int, list[Any]]
 
 
 class BarsFile:
-    """One file of bars; iterating yields its rows, unchecked but complete."""
+    """One file of bars; iterating yields complete rows with unchecked values."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
@@ -42,11 +43,11 @@ class BarsFile:
         return self._parquet_rows() if self.path.suffix.lower() in (".parquet", ".pq") else self._csv_rows()
 
     def wrong(self, rule: str, row: int | None = None, column: str = "", value: Any = None) -> UserError:
-        """The error that says what is wrong where."""
+        """An error that names the file, the place and the rule."""
         place = f", row {row}" if row is not None else ""
         place += f", column {column}" if column else ""
-        told = f": {shown(value)}" if value is not None else ""
-        return UserError(f"data {self.name}{place}{told}: {rule}")
+        found = f": {shown(value)}" if value is not None else ""
+        return UserError(f"data {self.name}{place}{found}: {rule}")
 
     def _csv_rows(self) -> Iterator[Row]:
         try:
@@ -69,11 +70,11 @@ class BarsFile:
         stream = open_regular(self.path, links=True)
         zipped = stream.read(2) == b"\x1f\x8b"
         stream.seek(0)
-        # Lines are counted as they come, so a bomb ends where a file would be too long.
+        # `_lines` counts unpacked bytes as it reads, so a gzip bomb is refused at the size limit.
         return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
 
     def _lines(self, stream: IO[bytes]) -> Iterator[str]:
-        """Decode line by line, so that a file that is one endless line is refused before it fills the memory."""
+        """Decode line by line, so that a file with one endless line is refused before it fills the memory."""
         number, size = 0, 0
         while line := stream.readline(_LONGEST_LINE):
             number += 1
@@ -149,7 +150,7 @@ def read_volume(file: BarsFile, row: int, value: Any) -> float:
 
 def _number(file: BarsFile, row: int, column: str, value: Any) -> float:
     try:
-        # Python reads 1_000 and full-width digits as numbers; a file of bars has no business with either.
+        # float() also accepts 1_000 and full-width digits; in a file of bars either is a mistake.
         number = float(value) if "_" not in str(value) and str(value).isascii() else math.nan
     except (TypeError, ValueError):
         number = math.nan

@@ -1,7 +1,7 @@
 """Traders without a network, and how they are compared. E: accounts.
 
 Rules of the direction (momentum, oracle) hold calls while they expect a rise and puts while they expect a fall: they
-fill every free place, one a day, and close all when they change their mind. The oracle is told the hidden regime.
+fill every free place, one a day, and close all when the expectation changes. The oracle knows the hidden regime.
 Buy-and-hold puts the initial capital into the underlying itself, without costs, which no action can do.
 """
 
@@ -21,7 +21,7 @@ from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, BUY_PUT, CLOSE
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, Split
 from lockstep.workloads.trading.indicators import CLOSE
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 TAG = "trading"
 
@@ -32,29 +32,29 @@ def hold(env: TradingEnv) -> Tensor:
 
 
 def random_action(env: TradingEnv) -> Tensor:
-    """Draw one of the eleven, each as likely."""
+    """Draw one of the eleven actions uniformly."""
     word = random.words(env.seed, "trading-random", env.index, env.market.clock, torch.zeros_like(env.index))[0]
     return (word * len(ACTIONS)) >> 32
 
 
 def always_call(env: TradingEnv) -> Tensor:
-    """Buy a call wherever there is a free place, and hold it until it expires."""
+    """Buy a call whenever there is room for a position, and hold it until it expires."""
     return follow(env, torch.ones_like(env.market.spot))
 
 
 def momentum(env: TradingEnv) -> Tensor:
-    """Expect the direction that the price took over the 20 bars of the observation."""
+    """Follow the direction of the price over the 20 bars of the observation."""
     closes = env.market.bars[:, CLOSE]
     return follow(env, torch.sign(closes[:, -1] - closes[:, 0]))
 
 
 def oracle(env: TradingEnv) -> Tensor:
-    """Expect what the hidden regime brings; nothing in a market without regimes."""
+    """Follow the hidden regime; holds in a market without regimes."""
     return follow(env, env.market.regime)
 
 
 def follow(env: TradingEnv, direction: Tensor) -> Tensor:
-    """Hold calls where direction (E,) is above 0, puts where it is below, and leave everything as it is where 0."""
+    """Hold calls if direction (E,) is above 0, puts if it is below, and change nothing if it is 0."""
     positions = env.account.positions
     held = torch.sign(positions.greeks[:, 0])
     order = torch.where(direction > 0, BUY_CALL, BUY_PUT)
@@ -70,12 +70,12 @@ TRADERS: dict[str, Callable[[TradingEnv], Tensor]] = {
     "momentum": momentum,
     "oracle": oracle,
 }
-"""By name; that of buy_and_hold only watches, its result comes from the prices."""
+"""By name. buy_and_hold makes no trades here: its result is computed from the prices."""
 
 
 def evaluate_baseline(
     name: str,
-    config: MarketConfig,
+    settings: MarketSettings,
     world: World,
     episodes: int,
     seed: int,
@@ -84,43 +84,43 @@ def evaluate_baseline(
     historical: bool = False,
     split: Split = "train",
 ) -> Evaluation:
-    """How good one of TRADERS is, on simulated prices or on days of the data. Called by every rank."""
+    """Evaluate one of TRADERS, on simulated prices or on days of the data. Called by every rank."""
     trader = TRADERS[name]
     result = evaluate(
         world,
         lambda index: TradingEnv(
-            config, index, seed, world.device, history=history, historical=historical, split=split
+            settings, index, seed, world.device, history=history, historical=historical, split=split
         ),
         lambda _, env: trader(env),
         episodes,
         seed,
         tag=TAG,
     )
-    return _of_underlying(config, result) if name == "buy_and_hold" else result
+    return _of_underlying(settings, result) if name == "buy_and_hold" else result
 
 
-def _of_underlying(config: MarketConfig, watched: Evaluation) -> Evaluation:
-    """What the initial capital would have become in the underlying, as far as that is told of each episode."""
+def _of_underlying(settings: MarketSettings, watched: Evaluation) -> Evaluation:
+    """The result of investing the initial capital in the underlying, from the prices that each episode reports."""
     growth, risk = watched.extra[f"{TAG}_underlying"], watched.extra[f"{TAG}_underlying_risk"]
-    capital = config.initial_capital
+    capital = settings.initial_capital
     extra = {
-        "profit": [capital * one for one in growth],
-        "value": [capital * (1.0 + one) for one in growth],
-        "risk": [capital * one for one in risk],
+        "profit": [capital * rate for rate in growth],
+        "value": [capital * (1.0 + rate) for rate in growth],
+        "risk": [capital * deviation for deviation in risk],
         "underlying": growth,
         "underlying_risk": risk,
         "historical": watched.extra[f"{TAG}_historical"],
     }
     return replace(
         watched,
-        returns=[config.reward_scale * profit for profit in extra["profit"]],
+        returns=[settings.reward_scale * profit for profit in extra["profit"]],
         extra={f"{TAG}_{name}": column for name, column in extra.items()},
     )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over episodes, and between which bounds the true one lies 95 times in 100."""
+    """A mean over episodes with its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -128,9 +128,9 @@ class Interval:
 
     @classmethod
     def of(cls, values: list[float], apart: int | None = None) -> "Interval":
-        """The interval by Student's distribution; endless for one value.
+        """The interval by Student's distribution; infinite for one value.
 
-        `apart`: so many of the values do not overlap; the others make the mean no surer.
+        `apart`: how many of the values are independent; the others do not narrow the interval.
         """
         mean, count = fmean(values), min(len(values), apart or len(values))
         half = _student(count - 1) * stdev(values) / math.sqrt(count) if count > 1 else math.inf

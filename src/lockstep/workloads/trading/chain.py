@@ -1,43 +1,49 @@
 """The chain of options as quoted each day around the price: 5 expiries x 5 strikes, calls and puts. E: accounts.
 
-Everything is per dollar of the price: a strike is a part of it, so quotes depend on the volatility alone, and where
-that is constant they are made once for all accounts (B = 1), else for each (B = E). Bid and ask lie around the
-Black-Scholes price; their half-distance is a part of it that grows away from the money.
+Everything is per dollar of the price: strikes are fractions of it, so quotes depend only on the volatility. If that is
+constant they are computed once for all accounts (B = 1), else for each (B = E). Bid and ask lie around the
+Black-Scholes price; the half-spread is a fraction of it that grows away from the money.
 """
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.actions import CONTRACTS, MONEYNESS
-from lockstep.workloads.trading.market_config import EXPIRIES, MarketConfig
+from lockstep.workloads.trading.market_settings import EXPIRIES, MarketSettings
 from lockstep.workloads.trading.paths import Term
 from lockstep.workloads.trading.pricing import Sheet, black_scholes, skewed
 
 ROWS, COLUMNS = 20, 15
 _SHOWN = ((True, 2), (False, 2), (True, 3), (False, 1))
-"""Of each expiry an observation shows the call and put at the money, the call 5 % above and the put 5 % below it."""
+"""For each expiry an observation shows the call and put at the money, the call 5 % above and the put 5 % below it."""
 _LAST, _VOLUME = 3, 4
+# Factors that bring the quotes and greeks to about -1..1 for the network.
 _PRICE_SCALE, _GAMMA_SCALE, _THETA_SCALE, _VEGA_SCALE, _RHO_SCALE = 10.0, 0.1, 1000.0, 500.0, 1000.0
 
 
-def half_spread(config: MarketConfig, moneyness: Tensor) -> Tensor:
-    """Half the distance from bid to ask as a part of the price; moneyness: price / strike."""
-    return config.half_spread + config.spread_slope * (1.0 - moneyness).abs()
+def half_spread(settings: MarketSettings, moneyness: Tensor) -> Tensor:
+    """Half of the bid-ask spread as a fraction of the option's price; moneyness: price / strike."""
+    return settings.half_spread + settings.spread_slope * (1.0 - moneyness).abs()
 
 
 class Chain:
-    """Today's quotes: a ladder to trade at, and rows to look at."""
+    """Today's quotes: a ladder of prices to trade at, and rows for the observation."""
 
     def __init__(
-        self, config: MarketConfig, count: int, device: torch.device, term: Term | None = None, constant: bool = False
+        self,
+        settings: MarketSettings,
+        count: int,
+        device: torch.device,
+        term: Term | None = None,
+        constant: bool = False,
     ) -> None:
         """`constant`: quote once, with the volatility of the configuration, for all accounts."""
-        self._config, self._constant = config, constant
+        self._settings, self._constant = settings, constant
         self._term = Term(term.trend[:1], term.memory) if term and constant else term
         self._days = torch.tensor(EXPIRIES, dtype=torch.float64, device=device)
         self._strike = torch.tensor(MONEYNESS, dtype=torch.float64, device=device)
-        self._expiry = EXPIRIES.index(config.expiry_days)
-        self._spread = half_spread(config, 1.0 / self._strike)
+        self._expiry = EXPIRIES.index(settings.expiry_days)
+        self._spread = half_spread(settings, 1.0 / self._strike)
         self.spread = self._spread.repeat(2)
         """(10,) half-spread of each contract of the ladder."""
         count = 1 if constant else count
@@ -47,19 +53,19 @@ class Chain:
         self._slopes = torch.zeros(2, count, ROWS, device=device)
         self._liquidity = self._relative_volume().float()
         if constant:
-            self._quote(torch.full((1,), config.volatility, dtype=torch.float64, device=device))
+            self._quote(torch.full((1,), settings.volatility, dtype=torch.float64, device=device))
 
     def quote(self, volatility: Tensor) -> None:
-        """Make the quotes for volatility (E,)."""
+        """Compute the quotes for volatility (E,)."""
         if not self._constant:
             self._quote(volatility)
 
     def rows(self, volume_ratio: Tensor, since_open: Tensor) -> Tensor:
-        """(E, 20, 15) what an observation shows; (E,) volume over its mean, and open / close - 1."""
+        """(E, 20, 15) the chain as an observation shows it; (E,) volume / mean volume, and open / close - 1."""
         rows = self._rows.repeat(len(volume_ratio), 1, 1) if self._constant else self._rows.clone()
         delta, gamma = self._slopes
         moved = since_open[:, None]
-        # A contract's last trade was in the morning: the close's price, taken back along its own slope and bend.
+        # The last trade is taken to be at the open: the closing price moved back by delta and gamma (2nd order).
         last = rows[:, :, -1] + _PRICE_SCALE * (delta * moved + 0.5 * gamma * moved * moved)
         rows[:, :, _LAST] = last.clamp(min=0.0)
         rows[:, :, _VOLUME] = self._liquidity + 0.5 * volume_ratio.log()[:, None]
@@ -69,8 +75,8 @@ class Chain:
         base = volatility[:, None, None]
         if self._term:
             base = self._term.quoted(base, self._days[:, None])
-        sigma = skewed(base, 1.0 / self._strike, self._config.skew)
-        sheet = black_scholes(1.0, self._strike, self._days[:, None], sigma, self._config.interest)
+        sigma = skewed(base, 1.0 / self._strike, self._settings.skew)
+        sheet = black_scholes(1.0, self._strike, self._days[:, None], sigma, self._settings.interest)
         self.ladder.copy_(torch.cat((sheet.call[:, self._expiry], sheet.put[:, self._expiry]), dim=1))
         self._show(sheet, sigma.expand_as(sheet.vega))
 
@@ -90,7 +96,7 @@ class Chain:
             _PRICE_SCALE * (shown(strike) - 1.0),
             _PRICE_SCALE * mid * (1.0 - width),
             _PRICE_SCALE * mid * (1.0 + width),
-            mid,  # The place of the last price and the volume, which `rows` fills in.
+            mid,  # Placeholders for the last price and the volume, which `rows` fills in.
             mid,
             self._liquidity.double().expand_as(mid),
             shown(sigma),
@@ -107,7 +113,7 @@ class Chain:
         self._slopes.copy_(torch.stack((delta, gamma)))
 
     def _relative_volume(self) -> Tensor:
-        """(20,) half the logarithm of a contract's usual volume over 100: most is traded near the money, and soon."""
+        """(20,) half the logarithm of a contract's relative volume: highest near the money and for short expiries."""
         days = self._days[:, None].expand(5, 5)
         volume = torch.exp(-(self._strike - 1.0).abs() / 0.1 - days / 60.0)
         return 0.5 * torch.stack([volume[:, place] for _, place in _SHOWN], 1).flatten().log()

@@ -1,4 +1,4 @@
-"""Charts of lines over days, drawn with nothing but Pillow. T: days."""
+"""Line charts over days, drawn with Pillow only. T: days."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,11 +78,11 @@ class _Frame:
 
 
 def _bounds(lines: Sequence[Line]) -> tuple[float, float]:
-    """The lowest and highest value with some air; never equal."""
+    """The lowest and highest value with a margin; never equal."""
     values = np.concatenate([np.asarray(line, dtype=np.float64) for line in lines])
     low, high = float(values.min()), float(values.max())
-    air = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
-    return low - air, high + air
+    margin = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
+    return low - margin, high + margin
 
 
 def _axes(pen: ImageDraw.ImageDraw, frame: _Frame) -> None:

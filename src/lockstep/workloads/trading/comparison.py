@@ -1,4 +1,4 @@
-"""What a comparison says: everybody's rows, in tables, in words and as a chart. T: days, N: episodes."""
+"""Results of a comparison: a row for each trader, as tables, text and a chart. T: days, N: episodes."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ from lockstep.workloads.trading.baselines import Interval
 TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
 EQUITY = "equity.png"
 RATIOS = ("volatility", "sharpe", "sortino", "drawdown", "turnover", "exposure", "win_rate")
-"""Of a row: yearly deviation of the account's daily changes / initial capital, over all episodes; of the others means
-over episodes."""
+"""Columns of a row. volatility: yearly standard deviation of the account's daily changes / initial capital, over all
+episodes; the others are means over episodes."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One trader's episodes: the profit with its interval, the rest in one number each, and the account by day."""
+    """One trader's episodes: profit with its confidence interval, one number per ratio, and the account by day."""
 
     profit: Interval
     ratios: dict[str, float] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Row:
     """(T + 1, N) dollars."""
 
     def summary(self) -> dict[str, float | None]:
-        """As JSON; null where there are too few episodes for an interval."""
+        """As JSON; bounds are null if there are too few episodes for an interval."""
         bounds = {"low": self.profit.low, "high": self.profit.high}
         return {
             "profit": self.profit.mean,
@@ -47,16 +47,16 @@ class Span:
     length: int
     """Days of an episode."""
     apart: int
-    """So many episodes at most share no day of a symbol."""
+    """The most episodes that share no day of a symbol."""
     scale: float
-    """Part of the capital that buy-and-hold at equal risk has in the underlying."""
+    """Fraction of the capital that buy-and-hold at equal risk has in the underlying."""
 
     def lines(self) -> list[str]:
-        """What has to be known to read the table."""
+        """What a reader of the table needs to know."""
         return [
             f"  {self.first} to {self.last}: {self.episodes:,} episodes of {self.length} days. There is room for "
-            f"{self.apart} that share no day of a symbol: intervals are as wide as for",
-            "  so many at most. Symbols that rise and fall together make even these too narrow.",
+            f"{self.apart} that share no day of a symbol: intervals count",
+            "  no more than that many. Correlated symbols make even these intervals too narrow.",
             f"  at equal risk: buy-and-hold with {self.scale:.2f} of the capital, so that its volatility is the "
             "trained policy's; no costs, dividends or interest.",
         ]
@@ -77,41 +77,41 @@ class Span:
 
 @dataclass(frozen=True)
 class Section:
-    """Everybody on the same episodes of one kind of prices."""
+    """All traders on the same episodes of one kind of prices."""
 
     title: str
     rows: dict[str, Row]
     span: Span | None = None
 
     def lines(self) -> list[str]:
-        """A table: profit of an episode with its 95 % interval, then the ratios; and what it says in words."""
+        """A table: profit of an episode with its 95 % interval, then the ratios; and a summary below it."""
         names = [name.replace("_", " ") for name in RATIOS]
         lines = [f"{self.title:28}{'profit $':>12}{'95 % interval':>22}" + "".join(f"{name:>11}" for name in names)]
         for name, row in self.rows.items():
             numbers = "".join(f"{row.ratios[key]:11.2f}" if key in row.ratios else f"{'-':>11}" for key in RATIOS)
-            lines.append(f"  {_told(name):26}{row.profit.mean:12,.0f}{_bounds(row.profit):>22}{numbers}")
+            lines.append(f"  {_readable(name):26}{row.profit.mean:12,.0f}{_bounds(row.profit):>22}{numbers}")
         return lines + self._verdict() + (self.span.lines() if self.span else [])
 
     def _verdict(self) -> list[str]:
-        """Who is beaten beyond doubt, by how much buy-and-hold is, and how much of the told rule's profit is made."""
+        """Which traders are beaten significantly, the lead over buy-and-hold, and the share of the oracle's profit."""
         mine = self.rows[TRAINED].profit
         beaten = [name for name in self.rows if name not in (TRAINED, "oracle") and mine > self.rows[name].profit]
-        lines = [f"  above, with intervals that do not touch: {', '.join(map(_told, beaten)) or 'nobody'}"]
+        lines = [f"  above, with intervals that do not touch: {', '.join(map(_readable, beaten)) or 'nobody'}"]
         if "oracle" in self.rows:
-            lines.append(f"  of what the oracle, who is told the regime, earns: {mine.mean / self.oracle:.0%}")
+            lines.append(f"  of what the oracle, which knows the hidden regime, earns: {mine.mean / self.oracle:.0%}")
         lead = self.lead
         if lead is not None:
-            lines.append(f"  trained less {_told(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
+            lines.append(f"  trained less {_readable(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
         return lines
 
     @property
     def oracle(self) -> float:
-        """The mean profit of the rule that is told the regime."""
+        """The mean profit of the rule that knows the hidden regime."""
         return self.rows["oracle"].profit.mean
 
     @property
     def lead(self) -> Interval | None:
-        """By how much the trained policy is above buy-and-hold at equal risk, episode by episode; None without it."""
+        """The trained policy's profit less that of buy-and-hold at equal risk, episode by episode; None without it."""
         if self.span is None or EQUAL_RISK not in self.rows:
             return None
         mine, other = self.rows[TRAINED].equity, self.rows[EQUAL_RISK].equity
@@ -119,7 +119,7 @@ class Section:
         return Interval.of((mine[-1] - other[-1]).tolist(), self.span.apart)
 
     def summary(self) -> dict[str, Any]:
-        """As JSON: by trader, and what has to be known of the days under `about`."""
+        """As JSON: by trader, and facts about the days under `about`."""
         rows: dict[str, Any] = {name: row.summary() for name, row in self.rows.items()}
         if self.span is None:
             return rows
@@ -131,7 +131,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All sections, the last one being what counts most: days that nobody learned from, where there are such."""
+    """All sections. The last one is the most important: days kept from training, if there are any."""
 
     sections: dict[str, Section]
 
@@ -140,11 +140,11 @@ class Report:
         return {key: section.summary() for key, section in self.sections.items()}
 
     def table(self) -> str:
-        """For people."""
+        """As text."""
         return "\n\n".join("\n".join(section.lines()) for section in self.sections.values())
 
     def write(self, folder: Path) -> list[Path]:
-        """Draw the mean account of everybody day by day, with the middle 80 % of the trained policy's."""
+        """Draw every trader's mean account day by day, with the middle 80 % of the trained policy's."""
         section = list(self.sections.values())[-1]
         curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
         low, high = np.quantile(curves[TRAINED], (0.1, 0.9), axis=1)
@@ -155,7 +155,7 @@ class Report:
         return [path]
 
 
-def _told(name: str) -> str:
+def _readable(name: str) -> str:
     return name.replace("_", " ")
 
 

@@ -1,7 +1,8 @@
 """Options trading on many accounts at once, as plain tensors. E: accounts.
 
-A step trades at today's quotes, lets a day pass, settles what expired and marks the rest. Money and prices are float64,
-what is seen float32. An episode ends after `episode_length` days, positions counted at their mark, or in bankruptcy.
+A step trades at today's quotes, advances one day, settles what expired and marks the rest. Money and prices are
+float64, observations float32. An episode ends after `episode_length` days, with open positions valued at their mark, or
+in bankruptcy.
 """
 
 import torch
@@ -15,7 +16,7 @@ from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.chain import Chain
 from lockstep.workloads.trading.history import History, Split, load_history
 from lockstep.workloads.trading.market import Market, Records
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.observation import SIZES, observe
 from lockstep.workloads.trading.paths import DAYS_AHEAD, Dice
 from lockstep.workloads.trading.rewards import reward
@@ -27,58 +28,52 @@ class TradingEnv:
 
     def __init__(
         self,
-        config: MarketConfig,
+        settings: MarketSettings,
         index: Tensor,
         seed: int,
         device: torch.device,
         *,
         history: History | None = None,
-        historical: bool | None = None,
+        historical: Tensor | bool | None = None,
         split: Split = "train",
         sparse: bool | None = None,
         staggered: bool = False,
     ) -> None:
         """`index` (E,): each account's number over the whole run. Call `reset` or `load` before the first step.
 
-        `history`: the data, where it is loaded already. `historical`: all accounts trade its prices, or none does;
-        None = as the lanes of the run say. `split`: the days of the data that are traded. `sparse`: price only the legs
-        that there are and draw days ahead, which a recorded step cannot; the results are the same. Default: on the CPU.
-        `staggered`: accounts enter their first episode on a day of it that is drawn, so that not all end at once.
+        `history`: the data, if it is already loaded. `historical`: which accounts (E,) trade its prices, or whether
+        all do; None = all, if there is data. `split`: the days of the data to trade. `sparse`: price only existing
+        legs and draw days ahead, which a captured CUDA graph cannot do; the results are the same. Default: only on the
+        CPU. `staggered`: accounts start their first episode on a random day of it, so that not all end at once.
         """
-        self.config, self.seed, self.device = config, seed, device
+        self.settings, self.seed, self.device = settings, seed, device
         self.index = index.to(device, torch.int64)
         self.count = len(index)
-        history = history or (load_history(config) if config.data else None)
+        history = history or (load_history(settings) if settings.data else None)
         self.symbols: tuple[str, ...] = history.symbols if history else ()
         self.action_count = len(ACTIONS)
         self.observation_shape = (sum(SIZES.values()) + len(self.symbols),)
-        replays = self._replays(historical)
+        if not isinstance(historical, Tensor):
+            historical = torch.full((self.count,), history is not None if historical is None else historical)
         records = None
-        if bool(replays.any()):
+        if bool(historical.any()):
             if history is None:
                 raise UserError("historical accounts need prices; add --data")
-            records = Records(history, split, config.episode_length, device)
+            records = Records(history, split, settings.episode_length, device)
         sparse = device.type == "cpu" if sparse is None else sparse
         dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
-        self.market = Market(config, self.index, seed, device, replays, records, dice)
+        self.market = Market(settings, self.index, seed, device, historical, records, dice)
         term = self.market.term
-        self.account = Account(config, self.count, device, term, sparse)
-        self.chain = Chain(config, self.count, device, term, self.market.constant_volatility)
-        self.limit = torch.full_like(self.index, config.episode_length)
-        """(E,) steps of an episode; fewer than asked for where the data has not as many days."""
+        self.account = Account(settings, self.count, device, term, sparse)
+        self.chain = Chain(settings, self.count, device, term, self.market.constant_volatility)
+        self.limit = torch.full_like(self.index, settings.episode_length)
+        """(E,) steps of an episode; fewer than asked for if the data has fewer days."""
         if records:
             self.limit.masked_fill_(self.market.historical, records.episode_length)
         self._started, self._staggered = False, staggered
 
-    def _replays(self, historical: bool | None) -> Tensor:
-        if historical is not None:
-            return torch.full((self.count,), historical)
-        lanes, units = self.config.effective_lanes, max(self.config.lane_units(), 1)
-        chosen = torch.tensor([self.config.is_historical_lane(lane) for lane in range(lanes)])
-        return chosen[(self.index.cpu() * lanes // units).clamp(max=lanes - 1)]
-
     def reset(self) -> Tensor:
-        """Start every episode anew; returns the (E, 430 + symbols) observation. The markets go on."""
+        """Restart every episode; returns the (E, 430 + symbols) observation. Simulated markets are not reset."""
         first, self._started = not self._started, True
         if first:
             self.market.begin()
@@ -90,7 +85,7 @@ class TradingEnv:
         return self._observation()
 
     def step(self, action: Tensor) -> Transition:
-        """Trade by one action (E,) int64, let a day pass, and restart the accounts whose episode ended."""
+        """Trade one action (E,) int64, advance one day, and restart the accounts whose episode ended."""
         result, ended, info = self._advance(action)
         observation = self.restart(ended)
         return Transition(observation, result, ended, torch.zeros_like(ended), info=info)
@@ -102,7 +97,7 @@ class TradingEnv:
         return Transition(observation, result, ended, torch.zeros_like(ended), info=info)
 
     def restart(self, ended: Tensor) -> Tensor:
-        """Start the episodes of the accounts in the mask (E,) anew; returns the observation of all."""
+        """Restart the episodes of the accounts in the mask (E,); returns the observation of all accounts."""
         self.market.restart(ended)
         self.account.restart(ended)
         self.chain.quote(self.market.volatility)
@@ -115,22 +110,23 @@ class TradingEnv:
         market.advance()
         change = account.settle(market.spot, market.volatility, market.days)
         account.record(change, market.spot, torch.log(market.spot / before))
-        bankrupt = account.value <= self.config.bankruptcy * self.config.initial_capital
+        bankrupt = account.value <= self.settings.bankruptcy * self.settings.initial_capital
         ended = bankrupt | (account.steps >= self.limit)
-        return reward(self.config, account, change), ended, statement(self.config, account, market, bankrupt)
+        return reward(self.settings, account, change), ended, statement(self.settings, account, market, bankrupt)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on, each with E as its first axis; copies."""
+        """Copies of everything needed to continue, each with E as its first axis."""
         return {name: tensor.clone() for name, tensor in self._tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Take up a state from `state`; returns the observation to act on."""
+        """Continue from a state that `state` returned; returns the observation to act on."""
         for name, tensor in self._tensors().items():
             if state[name].shape != tensor.shape:
-                found, wanted = tuple(state[name].shape), tuple(tensor.shape)
-                raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {wanted}")
+                found, needed = tuple(state[name].shape), tuple(tensor.shape)
+                raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {needed}")
             tensor.copy_(state[name])
         self._started = True
+        # Days drawn ahead belong to the old clock.
         self.market.dice.forget()
         self.account.positions.mark(self.market.spot, self.market.volatility)
         self.chain.quote(self.market.volatility)
@@ -141,4 +137,4 @@ class TradingEnv:
         return market | {f"account.{name}": tensor for name, tensor in self.account.tensors().items()}
 
     def _observation(self) -> Tensor:
-        return observe(self.config, self.market, self.chain, self.account, self.limit, len(self.symbols))
+        return observe(self.settings, self.market, self.chain, self.account, self.limit, len(self.symbols))

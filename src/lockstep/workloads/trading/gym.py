@@ -1,6 +1,5 @@
 """Trading for Gymnasium: one account, or many in one vector environment; numpy in, numpy out."""
 
-import inspect
 from typing import Any
 
 import gymnasium
@@ -12,12 +11,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.config.fields import nearest
+from lockstep.config.fields import nearest, settings_of
 from lockstep.errors import UserError
 from lockstep.workloads.trading.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import History, load_history
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.observation import LIMIT, SIZES
 
 ENV_ID = "lockstep/Trading-v0"
@@ -26,12 +25,12 @@ Numbers = NDArray[np.float32]
 
 
 class TradingGymEnv(gymnasium.Env[Numbers, int]):
-    """One account; keyword arguments are the fields of `MarketConfig`. `ansi` renders the account in one line."""
+    """One account; keyword arguments are the fields of `MarketSettings`. `ansi` renders the account in one line."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        self.config, self.history = _config(options)
+        self.settings, self.history = _settings(options)
         self.render_mode = _known_mode(render_mode)
         self.observation_space, self.action_space = _spaces(self.history)
         self._accounts: TradingEnv | None = None
@@ -42,28 +41,28 @@ class TradingGymEnv(gymnasium.Env[Numbers, int]):
         """Start an episode; the same seed starts the same sequence of episodes."""
         super().reset(seed=seed)
         if seed is not None or self._accounts is None:
-            self._accounts = _accounts(self.config, self.history, 1, self.np_random)
+            self._accounts = _accounts(self.settings, self.history, 1, self.np_random)
         return self._accounts.reset()[0].numpy(), {}
 
     def step(self, action: int) -> tuple[Numbers, float, bool, bool, dict[str, Any]]:
-        """Take one action; an account whose episode ended goes on unpaid until `reset`."""
+        """Take one action; call `reset` after the episode has ended."""
         done = _started(self._accounts).advance(_actions(np.asarray([action]), 1))
         info = {name: float(value) for name, value in done.info.items()}
         return done.observation[0].numpy(), float(done.reward), bool(done.terminated), False, info
 
     def render(self) -> str | None:  # type: ignore[override]
-        """Return the account as text where the render mode asks for it."""
+        """Return the account as text if the render mode is `ansi`."""
         return _line(_started(self._accounts), 0) if self.render_mode else None
 
 
 class TradingGymVectorEnv(VectorEnv[Numbers, NDArray[np.int64], NDArray[Any]]):
-    """Many accounts stepped together; one whose episode ended starts anew within the same step."""
+    """Many accounts stepped together; one whose episode ended restarts within the same step."""
 
     metadata = {**TradingGymEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None, **options: Any) -> None:
         self.num_envs = num_envs
-        self.config, self.history = _config(options)
+        self.settings, self.history = _settings(options)
         self.render_mode = _known_mode(render_mode)
         self.single_observation_space, self.single_action_space = _spaces(self.history)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -76,13 +75,13 @@ class TradingGymVectorEnv(VectorEnv[Numbers, NDArray[np.int64], NDArray[Any]]):
         """Start an episode of every account; the same seed starts the same sequences of episodes."""
         super().reset(seed=seed)
         if seed is not None or self._accounts is None:
-            self._accounts = _accounts(self.config, self.history, self.num_envs, self.np_random)
+            self._accounts = _accounts(self.settings, self.history, self.num_envs, self.np_random)
         return self._accounts.reset().numpy(), {}
 
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Numbers, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Take one action on every account; `final_obs` and `final_info` tell how ended episodes ended."""
+        """Take one action on every account; `final_obs` and `final_info` describe the ends of finished episodes."""
         accounts = _started(self._accounts)
         done = accounts.advance(_actions(actions, self.num_envs))
         observation, ended = done.observation, done.terminated
@@ -94,20 +93,20 @@ class TradingGymVectorEnv(VectorEnv[Numbers, NDArray[np.int64], NDArray[Any]]):
         return observation.numpy(), done.reward.numpy(), ended.numpy(), done.truncated.numpy(), infos
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return every account as text where the render mode asks for it."""
+        """Return every account as text if the render mode is `ansi`."""
         accounts = _started(self._accounts)
         return tuple(_line(accounts, i) for i in range(self.num_envs)) if self.render_mode else None
 
 
-def _config(options: dict[str, Any]) -> tuple[MarketConfig, History | None]:
-    known = list(inspect.get_annotations(MarketConfig))
+def _settings(options: dict[str, Any]) -> tuple[MarketSettings, History | None]:
+    known = list(settings_of(MarketSettings))
     for name in options:
         if name not in known:
             near = nearest(name, known)
             hint = f"the nearest is {near}, " if near else ""
             raise UserError(f'{ENV_ID} has no setting "{name}"; {hint}all: {", ".join(known)}')
-    config = MarketConfig(**options)
-    return config, load_history(config) if config.data else None
+    settings = MarketSettings(**options)
+    return settings, load_history(settings) if settings.data else None
 
 
 def _known_mode(mode: str | None) -> str | None:
@@ -121,9 +120,11 @@ def _spaces(history: History | None) -> tuple[spaces.Space[Any], spaces.Space[An
     return spaces.Box(-LIMIT, LIMIT, (size,), np.float32), spaces.Discrete(len(ACTIONS))
 
 
-def _accounts(config: MarketConfig, history: History | None, count: int, generator: np.random.Generator) -> TradingEnv:
+def _accounts(
+    settings: MarketSettings, history: History | None, count: int, generator: np.random.Generator
+) -> TradingEnv:
     seed = int(generator.integers(2**63))
-    return TradingEnv(config, torch.arange(count), seed, torch.device("cpu"), history=history)
+    return TradingEnv(settings, torch.arange(count), seed, torch.device("cpu"), history=history)
 
 
 def _started(accounts: TradingEnv | None) -> TradingEnv:
@@ -150,7 +151,7 @@ def _line(accounts: TradingEnv, number: int) -> str:
 
 
 def _with_masks(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Name each value and, after an underscore, the accounts it is valid for: Gymnasium's form."""
+    """Add a mask `_name` beside each value: the accounts it is valid for, as Gymnasium's vector infos do."""
     return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 

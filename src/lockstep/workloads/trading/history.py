@@ -1,6 +1,6 @@
 """Real daily bars, checked and joined with a volatility: what historical accounts trade. No torch here.
 
-The bars of a symbol lie one after the other; R: bars of all symbols together. Nothing about a bar looks at a later one.
+The bars of a symbol are contiguous; R: bars of all symbols together. No value of a bar depends on a later bar.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
 from lockstep.workloads.trading.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 Split = Literal["train", "validation"]
 WARM_UP = 60
-"""Bars before a symbol's first tradable one: what indicators and past volatility are made of."""
+"""Bars before a symbol's first tradable one, needed for indicators and past volatility."""
 SHORTEST_EPISODE = 20
 TRADING_DAYS = 252.0
 
@@ -52,30 +52,30 @@ class History:
     """The first day that is kept from training."""
 
     def starts(self, split: Split, episode_length: int) -> tuple[NDArray[np.int64], int]:
-        """The bars at which an episode may start, and its length: shorter than asked where the days are too few.
+        """The bars at which an episode may start, and its length: shorter than asked for if there are too few days.
 
-        Episodes of training end before the first day of validation, and those of validation start on it or later;
-        what they look back on may lie before.
+        Training episodes end before the first validation day; validation episodes start on it or later, but their
+        look-back window may lie before it.
         """
         bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
         length = min(episode_length, max(last - first for first, last in bounds))
         if length < SHORTEST_EPISODE:
             raise UserError(
-                f"data: no symbol has {SHORTEST_EPISODE} days to trade for {split}, after {WARM_UP} bars to look back "
-                f"on; days of validation begin on {date.fromordinal(self.validation_day)}; "
+                f"data: no symbol has {SHORTEST_EPISODE} days to trade for {split}, after {WARM_UP} bars of "
+                f"look-back; validation begins on {date.fromordinal(self.validation_day)}; "
                 "give more days, or another --validation-part"
             )
         rows = [np.arange(first, last - length + 1) for first, last in bounds if last - first >= length]
         return np.concatenate(rows), length
 
     def apart(self, split: Split, episode_length: int) -> int:
-        """How many episodes at most share no day of a symbol: so many, and not more, tell something new."""
+        """The most episodes that share no day of a symbol: only that many are independent samples."""
         _, length = self.starts(split, episode_length)
         bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
         return sum(max(last - first, 0) // length for first, last in bounds)
 
     def _tradable(self, split: Split, symbol: int) -> tuple[int, int]:
-        """The first and the last row at which an account may stand."""
+        """The first and the last tradable row of a symbol."""
         (rows,) = np.nonzero(self.symbol == symbol)
         early = int(np.searchsorted(self.day[rows], self.validation_day))
         first, last = (0, early - 1) if split == "train" else (early, len(rows) - 1)
@@ -83,33 +83,35 @@ class History:
         return start + max(first, WARM_UP), start + last
 
 
-def load_history(config: MarketConfig) -> History:
+def load_history(settings: MarketSettings) -> History:
     """Read and check the files that a configuration names."""
-    files = [BarsFile(name.strip()) for name in config.data.split(",") if name.strip()]
+    files = [BarsFile(name.strip()) for name in settings.data.split(",") if name.strip()]
     if not files:
-        raise UserError(f"data {shown(config.data)}: names no file; give the path of a CSV or Parquet file")
-    series = _read(files, {*config.symbol_list, config.volatility_symbol} if config.symbol_list else None)
-    volatility = series.pop(config.volatility_symbol, None)
-    if config.volatility_symbol in config.symbol_list:
-        raise UserError(f"symbols {shown(config.symbols)}: {config.volatility_symbol} is the volatility, not a price")
-    symbols = config.symbol_list or tuple(sorted(series))
+        raise UserError(f"data {shown(settings.data)}: names no file; give the path of a CSV or Parquet file")
+    series = _read(files, {*settings.symbol_list, settings.volatility_symbol} if settings.symbol_list else None)
+    volatility = series.pop(settings.volatility_symbol, None)
+    if settings.volatility_symbol in settings.symbol_list:
+        raise UserError(
+            f"symbols {shown(settings.symbols)}: {settings.volatility_symbol} is the volatility, not a price"
+        )
+    symbols = settings.symbol_list or tuple(sorted(series))
     for symbol in symbols:
         if symbol not in series:
-            known = sorted({row[1][1] for file in files for row in file} - {config.volatility_symbol})
-            raise _unknown(symbol, known, config.data)
+            known = sorted({row[1][1] for file in files for row in file} - {settings.volatility_symbol})
+            raise _unknown(symbol, known, settings.data)
     if not symbols:
-        raise UserError(f"data {shown_path(config.data)}: has no symbol to trade")
-    chosen = {symbol: _in_range(symbol, series[symbol], config) for symbol in symbols}
-    return _joined(chosen, volatility, config)
+        raise UserError(f"data {shown_path(settings.data)}: has no symbol to trade")
+    chosen = {symbol: _in_range(symbol, series[symbol], settings) for symbol in symbols}
+    return _joined(chosen, volatility, settings)
 
 
-def _read(files: Iterable[BarsFile], wanted: set[str] | None) -> dict[str, _Series]:
+def _read(files: Iterable[BarsFile], symbols: set[str] | None) -> dict[str, _Series]:
     series: dict[str, _Series] = {}
     for file in files:
         for number, (day, symbol, *prices, volume) in file:
             if symbol == "":
                 raise file.wrong("a bar needs the name of a symbol", number, "symbol")
-            if wanted is not None and symbol not in wanted:
+            if symbols is not None and symbol not in symbols:
                 continue
             one = series.setdefault(symbol, _Series(file))
             _check_order(one, file, number, symbol, read_day(file, number, day))
@@ -124,9 +126,9 @@ def _check_order(one: _Series, file: BarsFile, row: int, symbol: str, day: int) 
     if file is not one.file:
         raise file.wrong(f"{shown(symbol)} has bars in {one.file.name} already; a symbol belongs in one file", row)
     if one.days and day <= one.days[-1]:
-        told = "there already" if day == one.days[-1] else f"after {date.fromordinal(one.days[-1])}"
+        place = "there already" if day == one.days[-1] else f"after {date.fromordinal(one.days[-1])}"
         raise file.wrong(
-            f"{shown(symbol)} of that day is {told}, in row {one.rows[-1]}; dates of a symbol must rise",
+            f"{shown(symbol)} of that day is {place}, in row {one.rows[-1]}; dates of a symbol must rise",
             row,
             "date",
             str(date.fromordinal(day)),
@@ -143,26 +145,26 @@ def _unknown(symbol: str, known: list[str], data: str) -> UserError:
     return UserError(f"symbols {shown(symbol)}: not in {shown_path(data)}; {hint}there are: {some}")
 
 
-def _in_range(symbol: str, one: _Series, config: MarketConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _in_range(symbol: str, one: _Series, settings: MarketSettings) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     days, bars = np.array(one.days, dtype=np.int64), np.array(one.bars, dtype=np.float64).reshape(-1, 5)
-    first = date.fromisoformat(config.start_date).toordinal() if config.start_date else 0
-    last = date.fromisoformat(config.end_date).toordinal() if config.end_date else date.max.toordinal()
+    first = date.fromisoformat(settings.start_date).toordinal() if settings.start_date else 0
+    last = date.fromisoformat(settings.end_date).toordinal() if settings.end_date else date.max.toordinal()
     inside = (days >= first) & (days <= last)
     if inside.sum() <= WARM_UP + SHORTEST_EPISODE:
         span = f"{date.fromordinal(days[0])} to {date.fromordinal(days[-1])}" if len(days) else "no day"
         raise UserError(
             f"data {one.file.name}: {shown(symbol)} has {int(inside.sum())} bars "
-            f"from {config.start_date or 'its first'} to {config.end_date or 'its last'} (it has {span}); "
+            f"from {settings.start_date or 'its first'} to {settings.end_date or 'its last'} (it has {span}); "
             f"needed: more than {WARM_UP + SHORTEST_EPISODE}"
         )
     return days[inside], bars[inside]
 
 
 def _joined(
-    chosen: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], index: _Series | None, config: MarketConfig
+    chosen: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], index: _Series | None, settings: MarketSettings
 ) -> History:
     everyday = np.unique(np.concatenate([days for days, _ in chosen.values()]))
-    cut = min(round(len(everyday) * (1.0 - config.validation_part)), len(everyday))
+    cut = min(round(len(everyday) * (1.0 - settings.validation_part)), len(everyday))
     return History(
         symbols=tuple(chosen),
         symbol=np.concatenate([np.full(len(days), i) for i, (days, _) in enumerate(chosen.values())]),
@@ -176,10 +178,11 @@ def _joined(
 def _volatility(
     symbol: str, days: NDArray[np.int64], bars: NDArray[np.float64], index: _Series | None
 ) -> NDArray[np.float64]:
-    """The volatility at each close: the index's, raised to the symbol's own level, or that of the past returns alone.
+    """The volatility at each close: the index's, raised to the symbol's own level, or that of past returns.
 
-    An index such as VIX speaks of the whole market. A stock moves more; its options, priced with the bare index, would
-    be gifts. So the index is multiplied by past deviation / past index, over the last 60 bars, where that is above 1.
+    An index such as VIX describes the whole market. A single stock moves more, so its options would be far too cheap
+    if priced with the bare index. The index is therefore multiplied by realised volatility / past index, over the last
+    60 bars, if that is above 1.
     """
     returns = np.diff(np.log(bars[:, 3]), prepend=np.log(bars[0, 3]))
     realised = np.sqrt(_trailing(returns**2, WARM_UP) * TRADING_DAYS)
@@ -197,7 +200,7 @@ def _volatility(
 
 
 def _trailing(values: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """The mean of the last `width` values up to and with each one; of fewer at the beginning."""
+    """The mean of the last `width` values up to and including each one; of fewer at the beginning."""
     total = np.concatenate(([0.0], np.cumsum(values)))
     end = np.arange(1, len(values) + 1)
     begin = np.maximum(end - width, 0)

@@ -33,9 +33,9 @@ NAMES = (
     "volatility_premium",
 )
 BOUNDED = ("rsi", "adx", "plus_di", "minus_di", "stochastic_k")
-"""Those that are parts of something and stay as they are; of all others the hyperbolic tangent is shown."""
+"""Indicators that are fractions already; tanh is applied to all others."""
 CENTRED = ("rsi", "stochastic_k")
-"""Those of them that are moved from 0..1 to -1..1."""
+"""Bounded indicators that are mapped from 0..1 to -1..1."""
 SCALES = {
     "macd": 20.0,
     "macd_signal": 20.0,
@@ -49,9 +49,9 @@ SCALES = {
     "true_range": 10.0,
     "stochastic_k": 2.0,
 }
-"""What each is multiplied by before that; 1 where not named."""
+"""Factors applied before tanh or centring; 1 if not named."""
 _LAGS = (1, 5, 10, 19)
-_TINY = 1e-9
+_TINY = 1e-9  # keeps divisions finite when prices do not move
 
 
 def smoothing(weight: float, count: int) -> Tensor:
@@ -65,7 +65,7 @@ def smoothing(weight: float, count: int) -> Tensor:
 
 
 class Indicators:
-    """What the bars read as."""
+    """Computes technical indicators from the last bars."""
 
     def __init__(self, device: torch.device) -> None:
         def constant(values: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Indicators:
         _, high, low, close, volume = bars.unbind(1)
         middle = close.mean(1)
         deviation = (close - middle[:, None]).square().mean(1).sqrt()
-        # Taken from the last close, because the weights of MACD add up to nothing and the level would only cost digits.
+        # Relative to the last close: the weights of MACD add up to zero, so the price level would only cost precision.
         macd, signal = ((close - 1.0)[:, None] * self._macd).sum(2).unbind(1)
         gone = logs[:, -1:] - logs.index_select(1, self._places)
         realised = torch.diff(logs, dim=1).square().mean(1).mul(days_per_year).sqrt()

@@ -1,7 +1,8 @@
 """The prices that accounts trade: simulated ones, or bars of real days. E: accounts, R: bars of the data.
 
-A simulated market goes on when an account starts anew, so that there is always a past to look back on; only its unit
-changes, such that the price starts at 100. An account on real days starts anew on a day drawn by counter.
+A simulated market continues when an account restarts, so that there is always a past to look back on; prices are only
+rescaled so that the episode starts at 100. An account on real days restarts on a random day, drawn with a counter-based
+generator.
 """
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.indicators import BARS, CLOSE, VOLUME, Indicators
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.paths import Dice, Paths
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
 
@@ -33,16 +34,16 @@ class Records:
         self.bars = bars.float().to(device)
 
     def window(self, row: Tensor) -> Tensor:
-        """(E, 5, 20) the bars up to and with each row."""
+        """(E, 5, 20) the bars up to and including each row."""
         return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
 
 
 class Market:
-    """Where each account's market stands; the state stays in the same tensors for good."""
+    """Each account's market. All state is updated in place, because a captured CUDA graph keeps tensor addresses."""
 
     def __init__(
         self,
-        config: MarketConfig,
+        settings: MarketSettings,
         index: Tensor,
         seed: int,
         device: torch.device,
@@ -50,10 +51,10 @@ class Market:
         records: Records | None,
         dice: Dice,
     ) -> None:
-        """`historical` (E,) bool: which accounts trade the records, whose absence means none."""
+        """`historical` (E,) bool: which accounts trade the records; none if `records` is None."""
         assert records is not None or not bool(historical.any())
         self._index, self._seed = index, seed
-        self.paths, self._records, self._indicators = Paths(config), records, Indicators(device)
+        self.paths, self._records, self._indicators = Paths(settings), records, Indicators(device)
         self.historical = historical.to(device)
         self._simulates = not bool(historical.all())
         self._replays = bool(historical.any())
@@ -81,12 +82,12 @@ class Market:
         """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything needed to go on."""
+        """Everything needed to continue."""
         names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars")
         return {name: getattr(self, name) for name in names}
 
     def begin(self) -> None:
-        """Let simulated markets have a past, from nothing."""
+        """Simulate the first bars, so that the first observation has a past."""
         if not self._simulates:
             return
         self.spot.fill_(START_PRICE)
@@ -98,13 +99,13 @@ class Market:
             self.advance()
 
     def advance(self) -> None:
-        """Let a day pass. The bars of replaying accounts follow with `restart`, when it is known where they stand."""
+        """Advance one day. The bars of historical accounts are read in `restart`, once their rows are known."""
         self.clock.add_(1)
         if self._simulates:
             self._simulate()
         if self._replays:
             assert self._records is not None
-            # Accounts without a row of their own, or past their episode's end, stop at the last one there is.
+            # Simulated accounts, and accounts past their episode's end, stop at the last row.
             self.row.add_(1).clamp_(max=len(self._records.close) - 1)
             self._take(self.spot, self._records.close)
             self._take(self.volatility, self._records.volatility)
@@ -120,7 +121,7 @@ class Market:
         self.regime.copy_(day.regime)
 
     def restart(self, ended: Tensor) -> None:
-        """Start the episodes of the accounts in the mask (E,) anew, and look back from where each stands."""
+        """Restart the episodes of the accounts in the mask (E,), and read every account's last bars."""
         if self._simulates:
             unit = torch.where(ended, START_PRICE / self.spot, 1.0)
             self.spot.mul_(unit)
@@ -142,16 +143,16 @@ class Market:
         self.regime.masked_fill_(self.historical, 0.0)
 
     def _take(self, tensor: Tensor, column: Tensor) -> None:
-        """Copy what the data says at each replaying account's row."""
+        """Copy a column of the data at each historical account's row."""
         found = column.index_select(0, self.row)
         tensor.copy_(torch.where(self.historical, found, tensor) if self._simulates else found)
 
     def symbol(self) -> Tensor:
-        """(E,) the number of each replaying account's symbol; whoever simulates has none, and reads 0."""
+        """(E,) the number of each historical account's symbol; 0 for simulated accounts, which have none."""
         if self._records is None:
             return torch.zeros_like(self.row)
         return self._records.symbol.index_select(0, self.row)
 
     def indicators(self, logs: Tensor) -> Tensor:
-        """(E, 20) what the bars read as; logs (E, 20): logarithms of the closes."""
+        """(E, 20) the technical indicators; logs (E, 20): logarithms of the closes."""
         return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year)

@@ -6,27 +6,26 @@ from torch import Tensor, nn
 from lockstep.compute.ops.attention import Sight, WindowedAttention, slide
 from lockstep.compute.ops.lstm import LSTM
 from lockstep.compute.random import derive_seed
+from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.recurrent_policy import LSTMPolicy, head, start_recurrent
 from lockstep.rl.stateful_policy import Memory
-from lockstep.workloads.trading.config import TradingConfig
 
 FORECASTS = ("price", "volatility", "volume")
-"""What a network can be asked to foretell of the next day, as an additional lesson."""
-HEADS = 8
+"""What a network can learn to predict about the next day, as an auxiliary loss."""
 BLOCKS = 3
 
 
 class Block(nn.Module):
-    """An LSTM, attention to what it said in the last steps, and the sum of both, normalised."""
+    """An LSTM, attention over its last outputs, and layer normalisation of the sum of both."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.lstm = LSTM(size, size)
-        self.attention = WindowedAttention(size, HEADS)
+        self.attention = WindowedAttention(size, heads)
         self.norm = nn.LayerNorm(size)
 
     def step(self, inputs: Tensor, memory: Memory, sight: Sight) -> tuple[Tensor, Memory]:
-        """Features (B, H) of one step and the memory after it: output and cells, and the outputs still in sight."""
+        """Features (B, H) of one step and the memory after it: output, cells, and the outputs in the window."""
         hidden, cells, earlier = memory
         hidden, cells = self.lstm.step(inputs, (hidden, cells))
         found = self.attention(hidden.unsqueeze(0), earlier, sight).squeeze(0)
@@ -40,23 +39,25 @@ class Block(nn.Module):
 
 
 class CLSTMPolicy(nn.Module):
-    """A `RecurrentPolicy` after the guide: three blocks, a perceptron, then an actor and a critic.
+    """The guide's `RecurrentPolicy`: three blocks, a perceptron, then an actor and a critic.
 
     Attention goes back over a bounded number of steps of the episode, the same while acting and while learning.
     """
 
-    def __init__(self, observation_size: int, action_count: int, size: int, window: int, forecasts: int = 0) -> None:
+    def __init__(
+        self, observation_size: int, action_count: int, size: int, window: int, heads: int, forecasts: int = 0
+    ) -> None:
         super().__init__()
         self._size, self._window = size, window
         self.encoder = nn.Linear(observation_size, size)
-        self.blocks = nn.ModuleList(Block(size) for _ in range(BLOCKS))
+        self.blocks = nn.ModuleList(Block(size, heads) for _ in range(BLOCKS))
         self.merge = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.ReLU())
         self.actor = head((size, size, size // 2, action_count), nn.ReLU)
         self.critic = head((size, size, size // 2, 1), nn.ReLU)
         self.forecasts = nn.ModuleList(nn.Linear(size, 1) for _ in range(forecasts))
 
     def first_memory(self, count: int, device: torch.device) -> Memory:
-        """How many steps are in sight, and each block's output, cells and outputs in sight: zeros."""
+        """Zeros: the number of steps in the window, then each block's output, cells and outputs in the window."""
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(count, *shape, device=device)
@@ -76,7 +77,7 @@ class CLSTMPolicy(nn.Module):
         return *self._answer(features), tuple(after)
 
     def sequence(self, observation: Tensor, memory: Memory, keep: Tensor) -> tuple[Tensor, ...]:
-        """Logits and values of whole sequences, and a forecast from each block where they are asked for."""
+        """Logits and values of whole sequences, and a forecast from each block if the network makes forecasts."""
         age, *blocks = memory
         sight = Sight(age, keep, self._window)
         features, outputs = self.encoder(observation), []
@@ -86,8 +87,8 @@ class CLSTMPolicy(nn.Module):
         answer = self._answer(features)
         if not self.forecasts:
             return answer
-        foretold = [tell(output) for tell, output in zip(self.forecasts, outputs, strict=True)]
-        return *answer, torch.cat(foretold, dim=-1).float()
+        predicted = [predict(output) for predict, output in zip(self.forecasts, outputs, strict=True)]
+        return *answer, torch.cat(predicted, dim=-1).float()
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
@@ -97,23 +98,36 @@ class CLSTMPolicy(nn.Module):
         return self.actor(merged).float(), self.critic(merged).squeeze(-1).float()
 
 
-def network(config: TradingConfig, observation_size: int, action_count: int) -> LSTMPolicy | CLSTMPolicy:
-    """The network that a configuration asks for, with its initial weights, the same on every rank."""
-    forecasts = len(FORECASTS) if config.aux_coef else 0
-    size, separate = config.hidden_size, config.lstms == "two"
-    policy: LSTMPolicy | CLSTMPolicy
-    if config.network == "lstm":
-        policy = LSTMPolicy(observation_size, action_count, size, separate=separate, forecasts=forecasts)
-    else:
-        policy = CLSTMPolicy(observation_size, action_count, size, config.attention_window, forecasts)
-    generator = torch.Generator().manual_seed(derive_seed(config.seed, "initial-weights"))
-    start_recurrent(policy, policy.actor, policy.critic, generator)
+def lstm(problem: EnvProblem, size: int, *, separate: bool, forecasts: bool, seed: int) -> LSTMPolicy:
+    """One LSTM, or one each for actor and critic, with its initial weights, the same on every rank."""
+    observations, actions = _sizes(problem)
+    policy = LSTMPolicy(observations, actions, size, separate=separate, forecasts=len(FORECASTS) * forecasts)
+    start_recurrent(policy, policy.actor, policy.critic, _generator(seed))
     return policy
 
 
-def foretold(observation: Tensor) -> Tensor:
-    """What FORECASTS should have been the day before, (..., 3): log return and range in percent, and volume."""
+def clstm(problem: EnvProblem, size: int, *, window: int, heads: int, forecasts: bool, seed: int) -> CLSTMPolicy:
+    """The guide's cascade with its initial weights, the same on every rank."""
+    policy = CLSTMPolicy(*_sizes(problem), size, window, heads, forecasts=len(FORECASTS) * forecasts)
+    start_recurrent(policy, policy.actor, policy.critic, _generator(seed))
+    return policy
+
+
+def _sizes(problem: EnvProblem) -> tuple[int, int]:
+    """The size of an observation, and the number of actions."""
+    (observations,) = problem.observation_shape
+    assert isinstance(problem.actions, Discrete)
+    return observations, problem.actions.count
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
+
+
+def forecast_target(observation: Tensor) -> Tensor:
+    """The targets of FORECASTS made the day before, (..., 3): log return and range in percent, and volume."""
+    # The first part of an observation is the price history: 20 bars of open, high, low, close and volume.
     bars = observation[..., :100].unflatten(-1, (20, 5))
     day, before = bars[..., -1, :], bars[..., -2, :]
-    # Prices are seen as 10 x log(price / last close): the close before it is the day's return with its sign turned.
+    # Prices are observed as 10 x log(price / last close): the close before it is minus the day's return.
     return torch.stack((-10.0 * before[..., 3], 10.0 * (day[..., 1] - day[..., 2]), day[..., 4]), dim=-1)

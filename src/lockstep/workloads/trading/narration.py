@@ -1,12 +1,15 @@
-"""What a run says while it goes on, in the guide's words: episodes, running averages, updates, evaluations."""
+"""Progress lines of a run in the guide's format: episodes, running averages, updates, evaluations."""
 
 import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from lockstep.workloads.trading.config import TradingConfig
+from lockstep.workloads.trading.settings import TradingConfig
+
+if TYPE_CHECKING:
+    from lockstep.distributed.world import World
 
 WINDOW = 100
 """Episodes of the running averages, at least."""
@@ -27,7 +30,7 @@ class EndedEpisodes:
 
     @classmethod
     def read(cls, metrics: Mapping[str, float]) -> "EndedEpisodes | None":
-        """What a log point says of them; None where no episode ended."""
+        """Read them from a log point's metrics; None if no episode ended."""
         if not metrics.get("rollout/episodes"):
             return None
         names = ("profit", "closed_trades", "winning_trades", "open_positions")
@@ -37,11 +40,11 @@ class EndedEpisodes:
 
     @property
     def win_rate(self) -> float:
-        """Positions that earned money among those closed; 0 where none was."""
+        """The fraction of closed positions that earned money; 0 if none was closed."""
         return self.won / self.closed if self.closed else 0.0
 
     def __str__(self) -> str:
-        """In the guide's words."""
+        """In the guide's format."""
         if not self.closed and self.open:
             unrealised = f" (unrealized from {_number(self.open)} open positions)"
             return f"Return: {_dollars(self.profit)}{unrealised}, Win Rate: 0.0% (0 closed trades)"
@@ -53,8 +56,9 @@ class Narrator:
     """Turns log points into lines; remembers the last episodes and the best."""
 
     def __init__(self, config: TradingConfig, ranks: int, on_gpus: bool) -> None:
-        self._planned = config.planned_episodes
-        self._update = config.rollout_size
+        self._planned = max(config.length // config.workload.episode_length, 1)
+        """Episodes of the whole run, over all ranks, if none ends early."""
+        self._update = config.algorithm.rollout_size
         self._suffix = f" | {'GPUs' if on_gpus else 'Ranks'}: {ranks}" if ranks > 1 else ""
         self._recent: deque[EndedEpisodes] = deque()
         self._ended = 0.0
@@ -80,11 +84,11 @@ class Narrator:
         while sum(part.count for part in self._recent) - self._recent[0].count >= WINDOW:
             self._recent.popleft()
         number = f"Episode {self._ended:.0f}/{max(self._planned, round(self._ended))}"
-        told = f"{number} - Reward: {episodes.reward:.2f}, {episodes}, Steps: {_number(episodes.steps)}{self._suffix}"
+        line = f"{number} - Reward: {episodes.reward:.2f}, {episodes}, Steps: {_number(episodes.steps)}{self._suffix}"
         self._lines += 1
         if self._lines % _LINES_BETWEEN_AVERAGES:
-            return [told]
-        return [told, self._average()]
+            return [line]
+        return [line, self._average()]
 
     def _average(self) -> str:
         """Over the last episodes, each counted once."""
@@ -110,7 +114,7 @@ class Narrator:
         return f"Evaluation - Reward: {metrics['eval/return_mean']:.2f}, Return: {profit} ({verdict})"
 
 
-def narrator(config: TradingConfig, world: Any) -> Narrator:
+def narrator(config: TradingConfig, world: "World") -> Narrator:
     """The narrator for a run in this world."""
     return Narrator(config, world.size, world.device.type == "cuda")
 
@@ -120,5 +124,5 @@ def _dollars(amount: float) -> str:
 
 
 def _number(mean: float) -> str:
-    """A mean that is often a whole number, without a false point."""
+    """A mean with one decimal, or without it if it is a whole number."""
     return f"{mean:.0f}" if abs(mean - round(mean)) < 0.05 else f"{mean:.1f}"

@@ -1,7 +1,6 @@
-"""What an account sees: the guide's parts side by side in one flat vector, each number about -1 to 1. E: accounts.
+"""The observation: the guide's parts concatenated in one flat vector, each number about -1 to 1. E: accounts.
 
-Nothing in it tells the level of the price, or anything of it before the last 20 bars: whoever wants to know more has
-to remember.
+It shows neither the price level nor anything before the last 20 bars: a policy that needs more must have a memory.
 """
 
 import torch
@@ -12,7 +11,7 @@ from lockstep.workloads.trading.account import Account
 from lockstep.workloads.trading.chain import Chain
 from lockstep.workloads.trading.indicators import CLOSE, OPEN, VOLUME
 from lockstep.workloads.trading.market import Market
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 SIZES = {
     "price_history": indicators.BARS * 5,
@@ -21,13 +20,13 @@ SIZES = {
     "portfolio_state": 5,
     "greeks_summary": 5,
 }
-"""Numbers of each part, in the order in which they lie in the observation."""
+"""The size of each part, in the order of the observation."""
 LIMIT = 10.0
-"""No number of an observation is larger."""
+"""Observations are clamped to -LIMIT..LIMIT."""
 
 
 def parts(symbols: int) -> dict[str, slice]:
-    """Where each part lies in the flat observation; `symbol_encoding` only where there are symbols."""
+    """The slice of each part in the flat observation; `symbol_encoding` only if there are symbols."""
     sizes = SIZES | ({"symbol_encoding": symbols} if symbols else {})
     places, start = {}, 0
     for name, size in sizes.items():
@@ -42,14 +41,14 @@ def split(observation: Tensor, symbols: int) -> dict[str, Tensor]:
 
 
 def observe(
-    config: MarketConfig, market: Market, quotes: Chain, account: Account, limit: Tensor, symbols: int
+    settings: MarketSettings, market: Market, quotes: Chain, account: Account, limit: Tensor, symbols: int
 ) -> Tensor:
     """(E, 430 + symbols) float32; limit (E,): steps of the episode."""
     bars = market.bars
     close = bars[:, CLOSE, -1]
     volume = bars[:, VOLUME] + 1.0
     volume_ratio = volume / volume.mean(1, keepdim=True)
-    # Relative to the last close before the logarithm, lest the level of the price eat the digits of its changes.
+    # Divided by the last close before the logarithm, so that float32 keeps the precision of small changes.
     logs = torch.log(bars[:, :VOLUME] / close[:, None, None])
     history = torch.cat((10.0 * logs, 0.5 * volume_ratio.log()[:, None]), dim=1).transpose(1, 2)
     rows = quotes.rows(volume_ratio[:, -1], bars[:, OPEN, -1] / close - 1.0)
@@ -57,8 +56,8 @@ def observe(
         history.flatten(1),
         market.indicators(logs[:, CLOSE]),
         rows.flatten(1),
-        _portfolio(config, account, limit),
-        _greeks(config, account, market.spot),
+        _portfolio(settings, account, limit),
+        _greeks(settings, account, market.spot),
     ]
     if symbols:
         encoding = torch.arange(symbols, device=close.device) == market.symbol()[:, None]
@@ -66,13 +65,13 @@ def observe(
     return torch.cat(flat, dim=1).clamp_(-LIMIT, LIMIT)
 
 
-def _portfolio(config: MarketConfig, account: Account, limit: Tensor) -> Tensor:
-    """(E, 5) cash, number of positions, value, open profit and step, as parts of the capital or the most."""
-    positions, capital = account.positions, config.initial_capital
+def _portfolio(settings: MarketSettings, account: Account, limit: Tensor) -> Tensor:
+    """(E, 5) cash, number of positions, value, unrealised profit and step, relative to the capital or the maximum."""
+    positions, capital = account.positions, settings.initial_capital
     unrealised = torch.where(positions.open, positions.worth - positions.paid, 0.0).sum(1)
     columns = (
         account.cash / capital - 1.0,
-        positions.open.sum(1) / config.max_positions,
+        positions.open.sum(1) / settings.max_positions,
         account.value / capital - 1.0,
         10.0 * unrealised / capital,
         account.steps / limit,
@@ -80,9 +79,9 @@ def _portfolio(config: MarketConfig, account: Account, limit: Tensor) -> Tensor:
     return torch.stack(columns, dim=1).float()
 
 
-def _greeks(config: MarketConfig, account: Account, spot: Tensor) -> Tensor:
-    """(E, 5) delta and gamma for 1 % of the price, theta of a day, vega and rho of a point, as parts of the capital."""
+def _greeks(settings: MarketSettings, account: Account, spot: Tensor) -> Tensor:
+    """(E, 5) delta and gamma for 1 % of the price, theta of a day, vega and rho of a point, per capital."""
     delta, gamma, theta, vega, rho = account.positions.greeks.unbind(1)
     percent = 0.01 * spot
     columns = (delta * percent, 10.0 * gamma * percent * percent, 10.0 * theta, 10.0 * vega, 10.0 * rho)
-    return (torch.stack(columns, dim=1) * (100.0 / config.initial_capital)).float()
+    return (torch.stack(columns, dim=1) * (100.0 / settings.initial_capital)).float()

@@ -1,13 +1,13 @@
-"""Simulated prices, a day at a time, every random number drawn by counter. E: accounts.
+"""Simulated prices, one day at a time, with counter-based random numbers. E: accounts.
 
-An account's day belongs to (seed, index, clock): clock counts its days since the start of the run. Markets are open
-every day of the year. Options are quoted such that they are fair, to less than their spread, to whoever knows nothing
-but the law; only in the regime market is there more to be known.
+An account's random numbers are keyed by (seed, index, clock): clock counts its days since the start of the run. Markets
+are open every day of the year. Option quotes are fair, to within their spread, for a trader who knows only the price
+process; only in the regime market can a trader know more.
 
-Regimes: the log price gains or loses `regime_drift` daily deviations each day. With 0.2, one bar tells next to nothing
-(the sign is guessed right 58 times in 100), the 20 bars of an observation tell it 81 times in 100, and who adds up
-everything seen since the regime began knows it almost surely: 97 times in 100 after 90 days. A drift that lasts makes
-far prices more uncertain than near ones, and the quotes know that (`Term`): else buying any option would be a bargain.
+Regimes: the log price gains or loses `regime_drift` daily standard deviations each day. With 0.2, one bar reveals
+little (the sign is guessed right 58 % of the time), the 20 bars of an observation reveal it 81 % of the time, and
+everything since the regime began 97 % of the time after 90 days. A persistent drift makes distant prices more uncertain
+than near ones. The quotes account for that (`Term`); otherwise every option would be underpriced.
 """
 
 import math
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
 
 _PURPOSE = "trading-market"
@@ -26,7 +26,7 @@ _JUMP_MEAN, _JUMP_DEVIATION = -0.08, 0.16  # In units of the yearly volatility: 
 _REVERSION, _VOLATILITY_NOISE, _LEVERAGE = 0.05, 0.08, -0.7  # Per day, of the logarithm of the volatility.
 _TYPICAL_VOLUME = 1e6
 DAYS_AHEAD = 16
-"""How many days are drawn at once where that may be."""
+"""Days drawn at once, outside captured graphs."""
 
 
 @dataclass
@@ -45,19 +45,19 @@ class Noise:
 
 @dataclass
 class Term:
-    """What a lasting drift adds to the variance of longer horizons; `trend` 0: nothing."""
+    """What a persistent drift adds to the variance of longer horizons; nothing if `trend` is 0."""
 
     trend: Tensor
-    """(E,) the square of the drift in daily deviations."""
+    """(E,) the square of the drift, in daily standard deviations."""
     memory: float
-    """Days in which the drift's correlation with itself falls to 1/e."""
+    """Days in which the drift's autocorrelation falls to 1/e."""
 
     def of(self, account: Tensor) -> "Term":
-        """The same for some accounts, by their place (K,)."""
+        """The same for some accounts, by their index (K,)."""
         return Term(self.trend.index_select(0, account), self.memory)
 
     def quoted(self, volatility: Tensor, days: Tensor) -> Tensor:
-        """The volatility that options of so many days are quoted with; (E, ...) each."""
+        """The volatility that options with `days` to expiry are quoted with; (E, ...) each."""
         age = days.clamp(min=1e-6) / self.memory
         lasting = 2.0 * self.memory * (1.0 + torch.expm1(-age) / age)
         trend = self.trend.view(-1, *(1,) * (volatility.dim() - 1))
@@ -66,7 +66,7 @@ class Term:
 
 @dataclass
 class Day:
-    """What a simulated day brings, (E,) each: the bar relative to the close before, and tomorrow's hidden state."""
+    """A simulated day, (E,) each: the bar relative to the previous close, and the next day's hidden state."""
 
     close: Tensor
     high: Tensor
@@ -82,7 +82,7 @@ class Dice:
     def __init__(self, seed: int, index: Tensor, ahead: int = 1) -> None:
         """`index` (E,): each account's number over the whole run. `ahead`: days drawn at once, which changes no number.
 
-        Many at once cost far less on a CPU; a recorded step needs one at a time.
+        Many at once are much cheaper on a CPU; a captured CUDA graph needs one at a time.
         """
         self._seed, self._index, self._ahead = seed, index, ahead
         self._days = torch.arange(ahead, device=index.device)[:, None]
@@ -90,7 +90,7 @@ class Dice:
         self.forget()
 
     def forget(self) -> None:
-        """Start over, because the clocks were set anew."""
+        """Drop the days drawn ahead, because the clocks were changed."""
         self._age = self._ahead
 
     def next(self, clock: Tensor) -> Noise:
@@ -112,32 +112,33 @@ class Dice:
 
 
 class Paths:
-    """The law by which simulated prices move."""
+    """The stochastic process of simulated prices."""
 
-    def __init__(self, config: MarketConfig) -> None:
-        self.kind = config.market
-        self.mean_volatility = config.volatility
-        self.constant_volatility = config.market != "stochastic"
+    def __init__(self, settings: MarketSettings) -> None:
+        self.kind = settings.market
+        self.mean_volatility = settings.volatility
+        self.constant_volatility = settings.market != "stochastic"
         """Whether options are always quoted with the same volatility."""
-        self._drift = config.drift / DAYS_PER_YEAR
-        self._regime_drift = config.regime_drift
-        self._switch = 1.0 / config.regime_length
-        self._memory = 0.5 * config.regime_length
-        # The mean of a growth that may go either way is above the growth of the mean: as much as this, at expiry.
-        self._convexity = 0.5 * config.regime_drift**2 * config.expiry_days
+        self._drift = settings.drift / DAYS_PER_YEAR
+        self._regime_drift = settings.regime_drift
+        self._switch = 1.0 / settings.regime_length
+        self._memory = 0.5 * settings.regime_length
+        # Jensen's inequality: with a drift of unknown sign the expected price grows faster than the mean log price.
+        # This is the difference at expiry, which is taken out so that quotes stay fair.
+        self._convexity = 0.5 * settings.regime_drift**2 * settings.expiry_days
 
     def term(self, simulated: Tensor) -> Term | None:
-        """How quotes depend on the days to expiry for the accounts in the mask (E,); None: not at all."""
+        """How quotes depend on the days to expiry for the accounts in the mask (E,); None if they do not."""
         trend = torch.where(simulated, self._regime_drift**2, 0.0).double()
         return Term(trend, self._memory) if self.kind == "regime" and self._regime_drift else None
 
     def first_regime(self, noise: Noise) -> Tensor:
-        """(E,) the regime that an account begins in: 1 rising, -1 falling, 0 where the market has none."""
+        """(E,) an account's first regime: 1 rising, -1 falling, 0 if the market has none."""
         sign = torch.where(noise.switch > 0.5, 1.0, -1.0).to(torch.float64)
         return sign if self.kind == "regime" else torch.zeros_like(sign)
 
     def day(self, volatility: Tensor, regime: Tensor, noise: Noise) -> Day:
-        """Let a day pass; volatility and regime (E,) are those it begins with."""
+        """Simulate one day; volatility and regime (E,) are those at its start."""
         daily = volatility * math.sqrt(1.0 / DAYS_PER_YEAR)
         change = self._drift - 0.5 * daily * daily
         diffusion = daily
@@ -150,7 +151,7 @@ class Paths:
         if self.kind == "stochastic":
             volatility = self._moved(volatility, noise)
         change = change + diffusion * noise.price
-        # The extremes of a Brownian path that is known to end at `change`.
+        # The maximum and minimum of a Brownian bridge that ends at `change`, by inverting their distribution.
         bend = -2.0 * diffusion * diffusion
         high = 0.5 * (change + torch.sqrt(change * change + bend * torch.log(noise.high)))
         low = 0.5 * (change - torch.sqrt(change * change + bend * torch.log(noise.low)))
@@ -158,14 +159,14 @@ class Paths:
         return Day(change.exp(), high.exp(), low.exp(), volume, volatility, regime)
 
     def _jump(self, volatility: Tensor, daily: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
-        """Today's jump of the log price less its mean, and what deviation is left for the days without one."""
+        """Today's jump of the log price less its mean, and the standard deviation left for the diffusion."""
         size = volatility * (_JUMP_MEAN + _JUMP_DEVIATION * noise.jump_size)
         jump = torch.where(noise.jump <= _JUMPS_PER_DAY, size, 0.0) - _JUMPS_PER_DAY * _JUMP_MEAN * volatility
         variance = _JUMPS_PER_DAY * (_JUMP_MEAN**2 + _JUMP_DEVIATION**2) * DAYS_PER_YEAR
         return jump, daily * math.sqrt(1.0 - variance)
 
     def _moved(self, volatility: Tensor, noise: Noise) -> Tensor:
-        """Tomorrow's volatility: its logarithm returns to the mean, and rises when the price falls."""
+        """The next day's volatility: its logarithm reverts to the mean, and rises when the price falls."""
         shock = _LEVERAGE * noise.price + math.sqrt(1.0 - _LEVERAGE**2) * noise.volatility
         pull = _REVERSION * (math.log(self.mean_volatility) - volatility.log())
         return volatility * torch.exp(pull + _VOLATILITY_NOISE * shock)

@@ -1,4 +1,4 @@
-"""The same market and network trained by other programs, as their users would do it: what `bench` compares with."""
+"""The same market and network trained by other programs, as their users would write it, for `bench --against`."""
 
 import functools
 from typing import Any
@@ -8,37 +8,43 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from lockstep.workloads.trading.config import TradingConfig
+from lockstep.errors import UserError
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.observation import LIMIT
+from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig
 
 HEADS = (64, 64)
 
 
 def train_with_sb3(config: TradingConfig, updates: int, device: str) -> int:
-    """Go on training with sb3-contrib's RecurrentPPO; returns the environment steps. Needs sb3-contrib."""
-    steps = updates * config.rollout_size
+    """Continue training with sb3-contrib's RecurrentPPO; returns the environment steps. Needs sb3-contrib."""
+    steps = updates * config.algorithm.rollout_size
     sb3_learner(config, device).learn(total_timesteps=steps, reset_num_timesteps=False)
     return steps
 
 
 @functools.cache
 def sb3_learner(config: TradingConfig, device: str) -> Any:
-    """sb3-contrib's RecurrentPPO with this configuration's sizes; made once, then trained on.
+    """sb3-contrib's RecurrentPPO with this configuration's sizes; created once and kept.
 
     Its policy is its own default: an LSTM for the actor and one for the critic, and two layers of 64 behind each. It
     gets all accounts in one environment, which is the fastest way for it to trade this market.
     """
     from sb3_contrib import RecurrentPPO
 
+    settings, network = config.algorithm, config.network
+    if not isinstance(network, RecurrentSettings):
+        raise UserError(
+            f"peer sb3: RecurrentPPO has an LSTM, network {config.run.network} has none; use --network lstm"
+        )
     return RecurrentPPO(
         "MlpLstmPolicy",
         _accounts(config),
-        n_steps=config.n_steps,
-        batch_size=config.batch_size,
-        **config.shared_with_sb3(),
-        policy_kwargs={"lstm_hidden_size": config.hidden_size, "net_arch": {"pi": list(HEADS), "vf": list(HEADS)}},
-        seed=config.seed,
+        n_steps=settings.n_steps,
+        batch_size=settings.batch_size,
+        **settings.shared_with_sb3(),
+        policy_kwargs={"lstm_hidden_size": network.hidden_size, "net_arch": {"pi": list(HEADS), "vf": list(HEADS)}},
+        seed=config.run.seed,
         device=device,
     )
 
@@ -49,10 +55,11 @@ def _accounts(config: TradingConfig) -> Any:
 
     class Accounts(VecEnv):
         def __init__(self) -> None:
-            index = torch.arange(config.n_envs)
-            self._env = TradingEnv(config, index, config.seed, torch.device("cpu"), staggered=True)
+            count = config.algorithm.n_envs
+            seed = config.run.seed
+            self._env = TradingEnv(config.workload, torch.arange(count), seed, torch.device("cpu"), staggered=True)
             space = spaces.Box(-LIMIT, LIMIT, self._env.observation_shape, np.float32)
-            super().__init__(config.n_envs, space, spaces.Discrete(self._env.action_count))
+            super().__init__(count, space, spaces.Discrete(self._env.action_count))
 
         def reset(self) -> NDArray[np.float32]:
             return self._env.reset().numpy().copy()
@@ -87,4 +94,4 @@ def _accounts(config: TradingConfig) -> Any:
 
 
 TRAINERS = {"sb3": train_with_sb3}
-"""By the names in PEERS."""
+"""By the names in `Trading.peers`."""

@@ -1,7 +1,7 @@
-"""Open positions of every account, and what they are worth. E: accounts, P: places for positions, L: 4 legs.
+"""Open positions of every account, and their value. E: accounts, P: slots for positions, L: 4 legs.
 
-A contract is for 100 of the underlying. Quantities are contracts, negative where sold; a place without a position, and
-a leg that a position does not have, has the quantity 0.
+A contract is for 100 units of the underlying. Quantities are contracts, negative if sold; empty slots and missing legs
+have quantity 0.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.workloads.trading.actions import MAX_LEGS
 from lockstep.workloads.trading.chain import half_spread
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 from lockstep.workloads.trading.paths import Term
 from lockstep.workloads.trading.pricing import black_scholes, skewed
 
@@ -20,7 +20,7 @@ MULTIPLIER = 100.0
 
 @dataclass
 class Ticket:
-    """A position to be opened in each account, (E,) or (E, L); contracts 0 where there is none."""
+    """A position to open in each account, (E,) or (E, L); contracts 0 = none."""
 
     contracts: Tensor
     side: Tensor
@@ -32,19 +32,19 @@ class Ticket:
 
 
 class Positions:
-    """The positions, and their values as of the last `mark`; all stay in the same tensors for good."""
+    """The positions, and their values as of the last `mark`; all updated in place, for captured CUDA graphs."""
 
     def __init__(
         self,
-        config: MarketConfig,
+        settings: MarketSettings,
         count: int,
         device: torch.device,
         term: Term | None = None,
         sparse: bool = False,
     ) -> None:
-        """`sparse`: price only the legs that there are, with the same results; it waits for the device."""
-        self._config, self._term, self._sparse = config, term, sparse
-        places = config.max_positions
+        """`sparse`: price only existing legs, with the same results; counting them waits for the device."""
+        self._settings, self._term, self._sparse = settings, term, sparse
+        places = settings.max_positions
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(count, *shape, dtype=torch.float64, device=device)
@@ -54,11 +54,11 @@ class Positions:
         self.strike = zeros(places, MAX_LEGS) + 1.0
         """(E, P, L) dollars."""
         self.quantity = zeros(places, MAX_LEGS)
-        """(E, P, L) contracts, below 0 where sold."""
+        """(E, P, L) contracts, negative if sold."""
         self.call = torch.zeros(count, places, MAX_LEGS, dtype=torch.bool, device=device)
         """(E, P, L) a call, not a put."""
         self.days, self.paid = zeros(places), zeros(places)
-        """(E, P) calendar days to expiry; dollars paid when opened, costs included, below 0 where received."""
+        """(E, P) calendar days to expiry; dollars paid when opened, costs included, negative if received."""
         self._numbers = zeros(6, places)
         self.naked, self.wing, self.worth, self.margin, self.exit_cost, self.gross = self._numbers.unbind(1)
         """(E, P) contracts sold uncovered, and dollars: what a covered short can lose, the mark (at mid prices), the
@@ -67,12 +67,12 @@ class Positions:
         """(E, 5) delta, gamma, theta, vega, rho of all positions together, in the units of `pricing.Sheet`."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything needed to go on; the rest follows from `mark`."""
+        """Everything needed to continue; the rest follows from `mark`."""
         names = ("open", "strike", "quantity", "call", "days", "paid", "naked", "wing")
         return {name: getattr(self, name) for name in names}
 
     def add(self, ticket: Ticket) -> None:
-        """Put each account's new position into its first free place."""
+        """Put each account's new position into its first free slot."""
         free = ~self.open
         place = free & (free.cumsum(1) == 1) & (ticket.contracts > 0)[:, None]
         legs = place[:, :, None]
@@ -81,37 +81,37 @@ class Positions:
         self.strike.copy_(torch.where(legs, ticket.strike[:, None], self.strike))
         self.quantity.copy_(torch.where(legs, quantity[:, None], self.quantity))
         self.call.copy_(torch.where(legs, ticket.call[:, None], self.call))
-        self.days.masked_fill_(place, float(self._config.expiry_days))
+        self.days.masked_fill_(place, float(self._settings.expiry_days))
         for tensor, value in ((self.paid, ticket.paid), (self.naked, ticket.naked), (self.wing, ticket.wing)):
             tensor.copy_(torch.where(place, value[:, None], tensor))
 
     def remove(self, gone: Tensor) -> None:
-        """Clear the places in the mask (E, P)."""
+        """Clear the slots in the mask (E, P)."""
         self.open &= ~gone
         self.quantity.masked_fill_(gone[:, :, None], 0.0)
         self._numbers.masked_fill_(gone[:, None], 0.0)
 
     def mark(self, spot: Tensor, volatility: Tensor) -> None:
-        """Price every leg at spot and volatility (E,); what has expired is worth its exercise."""
+        """Price every leg at spot and volatility (E,); expired legs are worth their exercise value."""
         sums = self._sparse_sums(spot, volatility) if self._sparse else self._dense_sums(spot, volatility)
         worth, gross, exit_cost = sums[:3]
         self.worth.copy_(worth)
         self.gross.copy_(gross)
         self.exit_cost.copy_(exit_cost)
-        rest = margin_beyond_price(self._config, spot[:, None], self._out_of_the_money(spot))
-        # A position with an uncovered leg has no other, so that its price is that of the whole.
+        rest = margin_beyond_price(self._settings, spot[:, None], self._out_of_the_money(spot))
+        # A position with an uncovered leg has no other leg, so the position's worth is that leg's price.
         self.margin.copy_(torch.where(self.naked > 0, self.naked * rest - worth, self.wing))
         self.greeks.copy_(sums[3:].sum(2).t())
 
     def _dense_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
-        """(8, E, P) what `_values` says, summed over the legs."""
+        """(8, E, P) the result of `_values`, summed over the legs."""
         place = (slice(None), None, None)
         days = self.days[:, :, None]
         legs = (spot[place], volatility[place], self.strike, days, self.quantity, self.call)
         return self._values(*legs, self._term).sum(3)
 
     def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
-        """The same from the legs that there are, which reads their number back from the device."""
+        """The same from existing legs only; counting them waits for the device."""
         legs = self.quantity.view(-1).nonzero().squeeze(1)
         position = torch.div(legs, MAX_LEGS, rounding_mode="floor")
         account = torch.div(position, self.open.shape[1], rounding_mode="floor")
@@ -137,16 +137,16 @@ class Positions:
         call: Tensor,
         term: Term | None,
     ) -> Tensor:
-        """(8, ...) of each leg: dollars of worth, of its amount and of closing it, and the five greeks."""
-        config = self._config
+        """(8, ...) for each leg: worth, |worth| and cost of closing it in dollars, and the five greeks."""
+        settings = self._settings
         price_over_strike = spot / strike
         base = term.quoted(volatility, days) if term else volatility
-        sigma = skewed(base, price_over_strike, config.skew)
-        sheet = black_scholes(spot, strike, days, sigma, config.interest)
+        sigma = skewed(base, price_over_strike, settings.skew)
+        sheet = black_scholes(spot, strike, days, sigma, settings.interest)
         size = MULTIPLIER * quantity
         worth = size * torch.where(call, sheet.call, sheet.put)
         gross = worth.abs()
-        exit_cost = gross * half_spread(config, price_over_strike) + config.commission * quantity.abs()
+        exit_cost = gross * half_spread(settings, price_over_strike) + settings.commission * quantity.abs()
         alive = size * (days > 0)
         greeks = (
             torch.where(call, sheet.call_delta, sheet.call_delta - 1.0),
@@ -163,10 +163,10 @@ class Positions:
         return torch.where(self.call[:, :, 0], -above, above).clamp(min=0.0)
 
 
-def margin_beyond_price(config: MarketConfig, spot: Tensor, out_of_the_money: Tensor) -> Tensor:
-    """Dollars that an uncovered contract ties up besides its own price.
+def margin_beyond_price(settings: MarketSettings, spot: Tensor, out_of_the_money: Tensor) -> Tensor:
+    """Dollars of margin for an uncovered contract, besides its own price.
 
-    `margin` of the underlying less what the option is out of the money, but no less than half of that part.
+    `margin` times the underlying, less the out-of-the-money amount, but at least half of the former.
     """
-    part = config.margin * spot
+    part = settings.margin * spot
     return MULTIPLIER * torch.maximum(part - out_of_the_money, 0.5 * part)

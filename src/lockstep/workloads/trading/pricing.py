@@ -1,4 +1,4 @@
-"""Black-Scholes: prices and sensitivities of European options on tensors of any shape, in float64 where money is meant.
+"""Black-Scholes prices and sensitivities of European options on tensors of any shape; float64 for money.
 
 Derivatives hold the volatility fixed. Days are calendar days, a year has 365 of them.
 """
@@ -16,7 +16,7 @@ _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 
 @dataclass
 class Sheet:
-    """Prices and sensitivities of the call and the put of each strike; what both share is there once."""
+    """Prices and sensitivities of the call and the put of each strike; gamma and vega are the same for both."""
 
     call: Tensor
     """Price of the call, for one unit of the underlying."""
@@ -39,15 +39,15 @@ class Sheet:
 
 
 def skewed(volatility: Tensor, price_over_strike: Tensor, skew: float) -> Tensor:
-    """The volatility that a strike is quoted with: higher the farther it lies from the price."""
+    """The volatility that a strike is quoted with: higher the farther it is from the price."""
     return volatility + skew * (1.0 - price_over_strike).abs()
 
 
 def black_scholes(
     spot: Tensor | float, strike: Tensor, days: Tensor, volatility: Tensor, interest: Tensor | float
 ) -> Sheet:
-    """Price calls and puts; an option whose days are over is worth what exercising it brings."""
-    # Expired options are priced as with a moment left, so that nothing divides by zero, and overwritten at the end.
+    """Price calls and puts; an expired option is worth its exercise value."""
+    # Expired options are priced with a tiny time left, to avoid dividing by zero, and overwritten at the end.
     years = days.clamp(min=1e-6) / DAYS_PER_YEAR
     root = years.sqrt()
     spread = volatility * root

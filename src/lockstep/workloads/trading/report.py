@@ -1,4 +1,4 @@
-"""How a trained policy compares: with itself without memory, with traders without a network, on unseen days.
+"""Compares a trained policy with itself without memory and with baselines, also on days kept from training.
 
 T: days, N: episodes.
 """
@@ -16,45 +16,64 @@ from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import Act, evaluate
+from lockstep.run.learner import Learner
 from lockstep.workloads.trading.baselines import TAG, TRADERS, Interval, hold
 from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, RATIOS, TRAINED, Report, Row, Section, Span
-from lockstep.workloads.trading.config import TradingConfig
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import TRADING_DAYS, History, Split, load_history
 from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.settings import TradingConfig, TradingSettings
 
 Numbers = NDArray[np.float64]
 
 
-def report(config: TradingConfig, learner: PPOLearner, world: World, episodes: int, seed: int) -> Report:
-    """Let the trained policy and everybody else trade the same episodes. Called by every rank."""
-    history = load_history(config) if config.data else None
-    sections = {}
-    simulated = not all(config.is_historical_lane(lane) for lane in range(config.effective_lanes))
-    places: list[tuple[str, str, bool, Split]] = [("simulated", f"simulated ({config.market})", False, "train")]
+def report(config: TradingConfig, learner: Learner, world: World, episodes: int, seed: int) -> Report:
+    """Let the trained policy and all baselines trade the same episodes. Called by every rank."""
+    settings = config.workload
+    history = load_history(settings) if settings.data else None
+    simulated = not all(settings.lanes_with_history(config.effective_lanes))
+    places: list[tuple[str, str, bool, Split]] = [("simulated", f"simulated ({settings.market})", False, "train")]
     if history is not None:
         places = places if simulated else []
         places += [("training_days", "days of training", True, "train")]
-        places += [("validation_days", "days of validation", True, "validation")] if config.validation_part else []
+        places += [("validation_days", "days of validation", True, "validation")] if settings.validation_part else []
+    sections = {}
     for key, title, historical, split in places:
-        stage = _Stage(config, world, episodes, seed, history, historical, split)
-        sections[key] = stage.section(title, learner)
+        stage = _Stage(settings, world, episodes, seed, history, historical, split)
+        sections[key] = stage.section(title, _policies(config, learner))
     return Report(sections)
 
 
-def evaluate_judged(config: TradingConfig, learner: PPOLearner, world: World, episodes: int, seed: int) -> Evaluation:
-    """Evaluate a trained policy where it is judged: on unseen days, where there is data. Called by every rank."""
-    history = load_history(config) if config.data else None
-    stage = _Stage(config, world, episodes, seed, history, history is not None, config.judged_on)
-    return stage.evaluate(learner.policy())
+def _policies(config: TradingConfig, learner: Learner) -> dict[str, Act]:
+    """The trained policy and, if its network is recurrent, the same without memory."""
+    learner = _as_ppo(learner)
+    policies = {TRAINED: learner.policy()}
+    return policies | ({FORGETFUL: learner.policy(remembers=False)} if config.network.recurrent else {})
+
+
+def _as_ppo(learner: Learner) -> PPOLearner:
+    """The learner, typed as PPO, the only algorithm of trading; other learners need not have a `policy`."""
+    assert isinstance(learner, PPOLearner)
+    return learner
+
+
+def judge(settings: TradingSettings, learner: Learner, world: World) -> Callable[[int, int], Evaluation]:
+    """A function that evaluates a trained policy: on unseen days, if there is data."""
+    history = load_history(settings) if settings.data else None
+
+    def evaluate_judged(episodes: int, seed: int) -> Evaluation:
+        stage = _Stage(settings, world, episodes, seed, history, history is not None, settings.judged_on)
+        return stage.evaluate(_as_ppo(learner).policy())
+
+    return evaluate_judged
 
 
 class _Stage:
-    """Some episodes, for everybody the same: on days of the history, or simulated."""
+    """Episodes that are the same for every trader: on days of the history, or simulated."""
 
     def __init__(
         self,
-        config: TradingConfig,
+        settings: TradingSettings,
         world: World,
         episodes: int,
         seed: int,
@@ -62,55 +81,54 @@ class _Stage:
         historical: bool,
         split: Split,
     ) -> None:
-        self._config, self._world, self._episodes, self._seed = config, world, episodes, seed
+        self._settings, self._world, self._episodes, self._seed = settings, world, episodes, seed
         self._history, self._historical, self._split = history, historical, split
         self._year = TRADING_DAYS if historical else DAYS_PER_YEAR
-        self._apart = history.apart(split, config.episode_length) if history and historical else None
+        self._apart = history.apart(split, settings.episode_length) if history and historical else None
 
-    def section(self, title: str, learner: PPOLearner) -> Section:
-        """Everybody's results."""
-        trained = self._row(learner.policy())
-        rows = {TRAINED: trained, FORGETFUL: self._row(learner.policy(remembers=False))}
+    def section(self, title: str, policies: dict[str, Act]) -> Section:
+        """The results of all traders; `policies`: those with a network, by name, including TRAINED."""
+        rows = {name: self._row(act) for name, act in policies.items()}
         for name, trader in TRADERS.items():
-            if name == "oracle" and (self._historical or self._config.market != "regime"):
+            if name == "oracle" and (self._historical or self._settings.market != "regime"):
                 continue
             rows[name] = self._buy_and_hold() if name == "buy_and_hold" else self._row(_acting(trader))
         if not self._historical:
             return Section(title, rows)
         held = rows["buy_and_hold"]
         assert held.equity is not None
-        # Prices that never move have no risk to be scaled.
-        scale = trained.ratios["volatility"] / (held.ratios["volatility"] or np.inf)
-        rows[EQUAL_RISK] = self._passive(scale * held.equity + (1.0 - scale) * self._config.initial_capital)
+        # Prices that never move have no risk to scale; dividing by infinity gives a scale of 0.
+        scale = rows[TRAINED].ratios["volatility"] / (held.ratios["volatility"] or np.inf)
+        rows[EQUAL_RISK] = self._passive(scale * held.equity + (1.0 - scale) * self._settings.initial_capital)
         return Section(title, rows, self._span(scale))
 
     def _span(self, scale: float) -> Span:
         assert self._history is not None and self._apart is not None
-        starts, length = self._history.starts(self._split, self._config.episode_length)
+        starts, length = self._history.starts(self._split, self._settings.episode_length)
         days = self._history.day
         first, last = date.fromordinal(int(days[starts].min())), date.fromordinal(int(days[starts + length].max()))
         return Span(str(first), str(last), self._episodes, length, self._apart, scale)
 
     def evaluate(self, act: Act) -> Evaluation:
-        """Let somebody trade the episodes. Called by every rank."""
+        """Let a trader play the episodes. Called by every rank."""
         return evaluate(self._world, self._make_env, act, self._episodes, self._seed, TAG)
 
     def _row(self, act: Act) -> Row:
         played, values = self._watched(act, lambda env: env.account.value)
-        told = {name.removeprefix(f"{TAG}_"): numbers for name, numbers in played.extra.items()}
-        ratios = {"volatility": self._volatility(np.array(told["risk"]))}
-        ratios |= {name: fmean(told[name]) for name in RATIOS if name in told}
-        return Row(Interval.of(told["profit"], self._apart), ratios, curves(values, played.lengths, told["value"]))
+        info = {name.removeprefix(f"{TAG}_"): numbers for name, numbers in played.extra.items()}
+        ratios = {"volatility": self._volatility(np.array(info["risk"]))}
+        ratios |= {name: fmean(info[name]) for name in RATIOS if name in info}
+        return Row(Interval.of(info["profit"], self._apart), ratios, curves(values, played.lengths, info["value"]))
 
     def _buy_and_hold(self) -> Row:
         """The initial capital in the underlying on the first day."""
         watched, prices = self._watched(_acting(hold), lambda env: env.market.spot)
         growth = 1.0 + np.array(watched.extra[f"{TAG}_underlying"])
         prices = curves(prices, watched.lengths, (prices[0] * growth).tolist())
-        return self._passive(self._config.initial_capital * prices / prices[0])
+        return self._passive(self._settings.initial_capital * prices / prices[0])
 
     def _passive(self, equity: Numbers) -> Row:
-        """A row of what an account (T + 1, N) without trades is worth day by day."""
+        """The row of an account (T + 1, N) without trades, from its value day by day."""
         change = np.diff(equity, axis=0)
         risk, mean = change.std(0), change.mean(0)
         falls = np.sqrt(np.square(np.minimum(change, 0.0)).mean(0))
@@ -124,11 +142,11 @@ class _Stage:
         return Row(Interval.of((equity[-1] - equity[0]).tolist(), self._apart), ratios, equity)
 
     def _volatility(self, risk: Numbers) -> float:
-        """Of all episodes together, for a year, from the deviations (N,) of their daily changes in dollars."""
-        return float(np.sqrt(np.square(risk).mean() * self._year)) / self._config.initial_capital
+        """Yearly, over all episodes, from the standard deviations (N,) of their daily changes in dollars."""
+        return float(np.sqrt(np.square(risk).mean() * self._year)) / self._settings.initial_capital
 
     def _watched(self, act: Act, look: Callable[[TradingEnv], Tensor]) -> tuple[Evaluation, Numbers]:
-        """The episodes, and what was looked at (T, N) before every step."""
+        """The episodes, and the values (T, N) of `look` before every step."""
         seen: list[Tensor] = []
 
         def watching(observation: Tensor, env: TradingEnv) -> Tensor:
@@ -140,7 +158,7 @@ class _Stage:
 
     def _make_env(self, index: Tensor) -> TradingEnv:
         return TradingEnv(
-            self._config,
+            self._settings,
             index,
             self._seed,
             self._world.device,
@@ -159,7 +177,7 @@ def _ratio(mean: Numbers, deviation: Numbers) -> Numbers:
 
 
 def curves(values: Numbers, lengths: list[int], last: list[float]) -> Numbers:
-    """(T + 1, N) what was seen (T, N) day by day, and at the end of each episode its last value, which then stays."""
+    """(T + 1, N): the values (T, N) day by day, with each episode's last value repeated from its end on."""
     longest = max(lengths)
     found = np.concatenate((values[:longest], np.zeros_like(values[:1])))
     for episode, (length, value) in enumerate(zip(lengths, last, strict=True)):

@@ -1,20 +1,20 @@
-"""What a step is paid for: the change of the account's value after costs, and terms that can be added. E: accounts."""
+"""The reward: the change of the account's value after costs, plus optional terms. E: accounts."""
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 
-def reward(config: MarketConfig, account: Account, change: Tensor) -> Tensor:
+def reward(settings: MarketSettings, account: Account, change: Tensor) -> Tensor:
     """(E,) float32; change (E,): dollars by which the value changed in this step."""
     dollars = change
-    if config.trade_penalty:
-        dollars = dollars - config.trade_penalty * account.traded
-    if config.realised_bonus:
-        dollars = dollars + config.realised_bonus * account.realised.clamp(min=0.0)
-    total = config.reward_scale * dollars
-    if config.idle_penalty:
-        total = total - config.idle_penalty * ~account.positions.open.any(1)
+    if settings.trade_penalty:
+        dollars = dollars - settings.trade_penalty * account.traded
+    if settings.realised_bonus:
+        dollars = dollars + settings.realised_bonus * account.realised.clamp(min=0.0)
+    total = settings.reward_scale * dollars
+    if settings.idle_penalty:
+        total = total - settings.idle_penalty * ~account.positions.open.any(1)
     return total.to(torch.float32)

@@ -1,11 +1,11 @@
-"""What is told about an episode that ended. E: accounts."""
+"""The numbers reported at the end of an episode. E: accounts."""
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.account import Account
 from lockstep.workloads.trading.market import Market
-from lockstep.workloads.trading.market_config import MarketConfig
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 INFO = {
     "profit": "account value less initial capital, dollars; open positions at their mark",
@@ -23,17 +23,17 @@ INFO = {
     "risk": "deviation of the value's daily changes, dollars",
     "underlying": "the price's growth over the episode, 0.1 for 10 %",
     "underlying_risk": "deviation of the price's daily log changes",
-    "bankrupt": "1 where the account was closed for want of money",
+    "bankrupt": "1 where the account was closed because its value fell below `bankruptcy`",
     "historical": "1 where it traded the data's prices",
 }
-"""What `Transition.info` says, (E,) float32 each; meant for accounts whose episode has just ended."""
+"""The entries of `Transition.info`, (E,) float32 each; meant for accounts whose episode has just ended."""
 
 
-def statement(config: MarketConfig, account: Account, market: Market, bankrupt: Tensor) -> dict[str, Tensor]:
-    """The numbers of INFO for the episodes as they stand."""
-    capital = config.initial_capital
+def statement(settings: MarketSettings, account: Account, market: Market, bankrupt: Tensor) -> dict[str, Tensor]:
+    """The numbers of INFO for the episodes so far."""
+    capital = settings.initial_capital
     closed, won, costs, traded, exposure, change, squares, falls, moves, move_squares, days = account.tally.unbind(1)
-    # Not the account's steps: a run's first episodes begin in their middle, so that not all end at once.
+    # Not the account's steps: a run's first episodes are staggered, so they start at a random step.
     steps = days.clamp(min=1.0)
     mean = change / steps
     risk = _deviation(change, squares, steps)

@@ -1,4 +1,4 @@
-"""Trading to look at: the blotter of an episode, and the price and the account as a moving chart."""
+"""Shows trading: the blotter of an episode, and the price and the account as an animated chart."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from lockstep.reporting.film import Scene
 from lockstep.workloads.trading import chart
 from lockstep.workloads.trading.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.baselines import TRADERS
-from lockstep.workloads.trading.config import TradingConfig
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.history import load_history
+from lockstep.workloads.trading.market_settings import MarketSettings
 
 HEADING = (
     f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "
@@ -27,7 +27,7 @@ _PICTURE = (640, 240)
 
 
 class Act(Protocol):
-    """Observations (1, ...) to actions (1,) and, where there are any, the probabilities they were chosen by."""
+    """Observations (1, ...) to actions (1,) and, if available, the probabilities they were chosen by."""
 
     def __call__(self, observation: Tensor, begins: bool = False) -> tuple[Tensor, Tensor | None]:
         """`begins`: this is the first observation of an episode."""
@@ -61,7 +61,7 @@ class Day:
         """The day in the blotter."""
         account = self.env.account
         opened, closed = int(account.opened[0]), int(account.closed[0])
-        # An option that expires, or is sold on a margin call, is nobody's action.
+        # An option that expires, or is sold on a margin call, is no action of the policy.
         action = ACTIONS[self.action] if opened or self.action == CLOSE_ALL or not closed else "settled"
         contracts, realised = f"{opened}" if opened else "", f"{float(account.realised[0]):,.2f}" if closed else ""
         return (
@@ -71,22 +71,22 @@ class Day:
         )
 
 
-def blotter(config: TradingConfig, act: Act | str, seed: int) -> Iterator[tuple[list[str], float]]:
-    """Yield the trades of one episode after another, as an evaluation with this seed makes them, and their reward.
+def blotter(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[tuple[list[str], float]]:
+    """Yield the trades and the reward of one episode after another: the episodes of an evaluation with this seed.
 
-    `act` is what a network does, or the name of one of BASELINES.
+    `act`: a network's policy, or the name of one of TRADERS.
     """
     for number in count():
-        env, days = _episode(config, act, seed, number)
+        env, days = _episode(settings, act, seed, number)
         symbol = f" of {env.symbols[int(env.market.symbol()[0])]}" if env.symbols and env.market.historical[0] else ""
-        lines = [f"Episode {number + 1}{symbol}: {config.initial_capital:,.2f} dollars", HEADING]
+        lines = [f"Episode {number + 1}{symbol}: {settings.initial_capital:,.2f} dollars", HEADING]
         for day in days:
             lines += [day.line()] if day.traded else []
         yield [*lines, *_statement(day)], day.score
 
 
 def _statement(day: Day) -> list[str]:
-    """The end of an episode in two lines."""
+    """The result of an episode in two lines."""
     info = {name: float(value[0]) for name, value in day.transition.info.items()}
     end = "bankrupt" if info["bankrupt"] else f"{day.number} days"
     return [
@@ -97,11 +97,11 @@ def _statement(day: Day) -> list[str]:
     ]
 
 
-def scenes(config: TradingConfig, act: Act | str, seed: int) -> Iterator[Scene]:
-    """Yield what there is to see of every day, for ever: episode after episode of an evaluation with this seed."""
+def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
+    """Yield a scene for every day, without end: the episodes of an evaluation with this seed."""
     for number in count():
-        env, days = _episode(config, act, seed, number)
-        prices, values = [float(env.market.spot[0])], [config.initial_capital]
+        env, days = _episode(settings, act, seed, number)
+        prices, values = [float(env.market.spot[0])], [settings.initial_capital]
         for day in days:
             prices.append(float(env.market.spot[0]))
             values.append(float(env.account.value[0]))
@@ -114,17 +114,17 @@ def scenes(config: TradingConfig, act: Act | str, seed: int) -> Iterator[Scene]:
             )
 
 
-def _episode(config: TradingConfig, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
+def _episode(settings: MarketSettings, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
     """The environment and the days of the episode of that number."""
-    history = load_history(config) if config.data else None
+    history = load_history(settings) if settings.data else None
     env = TradingEnv(
-        config,
+        settings,
         torch.tensor([number]),
         seed,
         torch.device("cpu"),
         history=history,
         historical=history is not None,
-        split=config.judged_on,
+        split=settings.judged_on,
     )
     observation = env.reset()
     return env, _days(env, act, observation)
@@ -150,6 +150,6 @@ def _picture(prices: list[float], values: list[float], days: int) -> np.ndarray:
         chart.draw({"account": values}, "account value in dollars", _PICTURE, days),
     )
     picture = Image.new("RGB", (_PICTURE[0], 2 * _PICTURE[1]))
-    for number, one in enumerate(charts):
-        picture.paste(one, (0, number * _PICTURE[1]))
+    for number, part in enumerate(charts):
+        picture.paste(part, (0, number * _PICTURE[1]))
     return np.asarray(picture)

@@ -1,0 +1,44 @@
+"""The contract of an algorithm: its own settings, and a learner for any problem of the kind that it accepts."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep.config.config import AlgorithmSettings, AnyConfig, NetworkSettings
+from lockstep.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lockstep.distributed.world import World
+    from lockstep.run.learner import Learner
+
+
+class Algorithm(ABC):
+    """A learning algorithm. Instances have no state (the learner has it); importing one must not import torch."""
+
+    name: ClassVar[str]
+    """The value of --algorithm, and the prefix of its flags (--ppo.learning-rate)."""
+    summary: ClassVar[str]
+    """What it is, in one line."""
+    settings: ClassVar[type[AlgorithmSettings]]
+    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {}
+    """Networks that work for any problem, the default first; a workload's own networks come before them."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Values for a workload's preset of the same name, if the workload has none for this algorithm."""
+
+    @property
+    @abstractmethod
+    def takes(self) -> type:
+        """The class of problems that it accepts."""
+
+    @abstractmethod
+    def learner(self, config: Any, world: "World", problem: Any, network: "nn.Module") -> "Learner":
+        """Create the learner for a problem and a network on this rank. Called by every rank."""
+
+    def build(self, config: AnyConfig, world: "World", problem: Any) -> "Learner":
+        """Build the network and the learner; UserError for a problem of another kind. Called by every rank."""
+        if not isinstance(problem, self.takes):
+            kind = self.takes.__name__.removesuffix("Problem").lower()
+            raise UserError(f"algorithm {self.name}: needs a problem of kind {kind}; choose another --algorithm")
+        return self.learner(config, world, problem, config.network.build(problem, config))

@@ -1,0 +1,39 @@
+"""DDPG as an algorithm for any workload with teams of agents."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep.algorithms.algorithm import Algorithm
+from lockstep.algorithms.ddpg.settings import DDPGSettings, TeamMLPSettings
+from lockstep.config.config import AlgorithmSettings, NetworkSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lockstep.distributed.world import World
+    from lockstep.rl.problem import TeamProblem
+    from lockstep.run.learner import Learner
+
+
+class DDPG(Algorithm):
+    """Deep deterministic policy gradients for teams, with discrete actions; also as BiCNet and MADDPG."""
+
+    name = "ddpg"
+    summary = "multi-agent deep deterministic policy gradients"
+    settings: ClassVar[type[AlgorithmSettings]] = DDPGSettings
+    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"mlp": TeamMLPSettings}
+
+    @property
+    def takes(self) -> type:
+        """Environments in which a team of agents acts."""
+        from lockstep.rl.problem import TeamProblem
+
+        return TeamProblem
+
+    def learner(self, config: Any, world: "World", problem: "TeamProblem", network: "nn.Module") -> "Learner":
+        """Create the DDPG learner for a problem. Called by every rank."""
+        from lockstep.algorithms.ddpg.learner import DDPGLearner
+        from lockstep.algorithms.ddpg.networks import TeamNetworks
+
+        assert isinstance(network, TeamNetworks), "the network for ddpg is a TeamNetworks"
+        return DDPGLearner(config, world, problem, network)

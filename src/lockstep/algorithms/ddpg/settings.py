@@ -1,0 +1,188 @@
+"""The settings of DDPG and of its network, over all ranks, and which of them go together. Nothing here needs torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, NetworkSettings, WorkloadSettings
+from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
+from lockstep.config.run_settings import nearest_to_split
+from lockstep.errors import UserError
+
+if TYPE_CHECKING:
+    from lockstep.algorithms.ddpg.networks import TeamNetworks
+    from lockstep.rl.problem import TeamProblem
+
+Rate = Annotated[float, Range(above=0, at_most=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGSettings(AlgorithmSettings):
+    """DDPG: how experience is collected, stored and learned from."""
+
+    total_timesteps: Annotated[int, Range(at_least=1, at_most=10**15)] = 10_000_000
+    """Environment steps to train for, over all ranks, in whole rounds of n_envs x n_steps."""
+    n_envs: Annotated[int, Range(at_least=1, at_most=1_048_576), Alias("num_envs")] = 64
+    """Environments, over all ranks."""
+    n_steps: Annotated[int, Range(at_least=1, at_most=65_536)] = 32
+    """Steps of each environment in a round; a round is logged, counted and saved as one update."""
+    update_interval: Annotated[int, Range(at_least=1, at_most=65_536)] = 1
+    """Steps of each environment between gradient updates; divides n_steps."""
+    updates_per_interval: Annotated[int, Range(at_least=1, at_most=65_536)] = 1
+    """Gradient updates every update_interval steps, the same number on every rank."""
+    batch_size: Count = 512
+    """Samples per gradient update, over all ranks; the same number from every lane."""
+    buffer_size: Annotated[int, Range(at_least=1, at_most=10**10)] = 100_000
+    """Steps in the replay buffer, over all ranks; new ones overwrite the oldest."""
+    memory_format: Literal["fp16", "fp32"] = "fp16"
+    """Number format of stored observations; fp16 halves the memory and the checkpoints."""
+    learning_starts: OffOrCount = 0
+    """Steps before the first gradient update, over all ranks; 0 = as soon as batch_size steps are stored."""
+    algo: Literal["ddpg", "bicnet", "maddpg"] = "ddpg"
+    """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic knows all)."""
+    critic: Literal["actions", "vectors"] = "actions"
+    """What the critic values: each action, weighted by the actor's vector, or the vector, as one of its inputs."""
+    remember: Literal["action", "vector"] = "action"
+    """What the replay buffer stores: the action that was taken, or the vector of weights it was sampled from."""
+    output_activation: Literal["softmax", "tanh"] = "softmax"
+    """Activation that turns an actor's outputs into a vector of action weights."""
+    twin_critics: bool = True
+    """Use the lower value of two critics."""
+    a_lr: Rate = 3e-4
+    """Adam's initial learning rate for the actor."""
+    c_lr: Rate = 3e-4
+    """Adam's initial learning rate for the critic."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Whether the learning rates stay constant or fall to 0 at total_timesteps, and how."""
+    adam_eps: Rate = 1e-5
+    """Adam's epsilon."""
+    max_grad_norm: Annotated[float, Range(above=0)] = 1.0
+    """Largest gradient norm, of actor and critic each; larger gradients are scaled down to it."""
+    gamma: Fraction = 0.95
+    """Discount factor: how much the next step's value counts."""
+    n_step: Annotated[int, Range(at_least=1, at_most=64)] = 3
+    """Steps whose rewards are counted before the target networks' estimate."""
+    tau: Annotated[float, Range(above=0, at_most=1)] = 0.01
+    """Rate at which the target networks follow the networks, per gradient update."""
+    epsilon: Fraction = 0.5
+    """Probability that all agents of an environment act at random in a step, at the start."""
+    epsilon_speed: Annotated[float, Range(above=0, at_most=1)] = 0.99998
+    """What epsilon is multiplied by at every environment step, counted over all ranks."""
+    epsilon_min: Fraction = 0.02
+    """Where epsilon stops falling."""
+    entropy_coef: Annotated[float, Range(at_least=0)] = 0.0
+    """Weight of the actor's entropy bonus."""
+
+    per_rank_fields: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size", "buffer_size")
+    learning_rate_fields: ClassVar[tuple[str, ...]] = ("a_lr", "c_lr")
+
+    def lane_units(self) -> int:
+        """The environments, which are divided among the lanes."""
+        return self.n_envs
+
+    @property
+    def round_size(self) -> int:
+        """Environment steps of one round, over all ranks."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def memory_rows(self) -> int:
+        """Replay rows: stored steps of each environment."""
+        return self.buffer_size // self.n_envs
+
+    @property
+    def first_update(self) -> int:
+        """Environment steps after which gradient updates begin, over all ranks."""
+        return max(self.learning_starts or self.batch_size, (self.n_step + 1) * self.n_envs)
+
+    def epsilon_after(self, steps: int) -> float:
+        """The probability of a random action after so many environment steps over all ranks."""
+        return max(self.epsilon * self.epsilon_speed**steps, self.epsilon_min)
+
+    def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
+        """Lines of the plan: environments, replay buffer, batch and learning rates, and their division among ranks."""
+        rounds = self.total_timesteps // self.round_size
+        ratio = self.updates_per_interval * self.batch_size / (self.update_interval * self.n_envs)
+        return [
+            (
+                "environments",
+                f"{shared(self.n_envs)} x {self.n_steps} steps = {self.round_size:,} a round, {rounds:,} rounds",
+            ),
+            ("memory", f"{shared(self.memory_rows * self.n_envs)} steps, learning from {self.first_update:,} on"),
+            (
+                "batch",
+                f"{shared(self.batch_size)}, {self.updates_per_interval} update(s) every {self.update_interval} "
+                f"step(s): each step is learned from {ratio:g} times; learning rates {self.a_lr:g} and {self.c_lr:g} "
+                f"{self.lr_schedule}",
+            ),
+        ]
+
+    def validate(self) -> None:
+        """Check that a round ends with a gradient update, and that the replay buffer is large enough."""
+        if self.n_steps % self.update_interval:
+            raise UserError(
+                f"update_interval {self.update_interval} must divide n_steps {self.n_steps}: "
+                "a round ends with its last gradient update; change one of them"
+            )
+        self._validate_memory()
+
+    def check(self, config: AnyConfig) -> None:
+        """Check that environments and batches fill the lanes evenly, and that the run is long enough for a round."""
+        lanes = config.effective_lanes
+        for name in ("n_envs", "batch_size"):
+            count = getattr(self, name)
+            if count % lanes:
+                near = nearest_to_split(count, lanes, automatic=name == "n_envs" and not config.run.lanes)
+                raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
+        steps = self.total_timesteps // self.n_envs
+        updates = steps // self.update_interval * self.updates_per_interval
+        config.refuse_repetition({"steps of each environment": steps, "gradient updates": updates})
+        # A workload may set the length in other units (games), so it is final only here, not in `validate`.
+        if self.total_timesteps < self.round_size:
+            raise UserError(
+                f"total_timesteps {self.total_timesteps} is less than one round's n_envs x n_steps = "
+                f"{self.n_envs} x {self.n_steps} = {self.round_size}; raise it, or lower --n-envs or --n-steps"
+            )
+
+    def _validate_memory(self) -> None:
+        rows = (self.n_step + 1) * self.n_envs
+        for needed, what in (
+            (self.batch_size, f"one batch ({self.batch_size})"),
+            (self.learning_starts, f"what learning_starts with ({self.learning_starts})"),
+            (rows, f"n_step + 1 = {self.n_step + 1} steps of {self.n_envs} environments ({rows})"),
+        ):
+            if self.buffer_size < needed:
+                raise UserError(f"buffer_size {self.buffer_size} is less than {what}; raise --buffer-size to {needed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamMLPSettings(NetworkSettings):
+    """The network: perceptrons for actor and critic, shared by all agents; with bicnet, an LSTM along the agents."""
+
+    hidden_size: Annotated[int, Range(at_least=8, at_most=4096)] = 256
+    """Width of the networks."""
+    hidden_layers: Annotated[int, Range(at_least=1, at_most=8)] = 2
+    """Layers of the networks before their outputs."""
+
+    def build(self, problem: "TeamProblem", config: AnyConfig) -> "TeamNetworks":
+        """The actor and the critics for a team; how they are wired follows from the algorithm's settings."""
+        from lockstep.algorithms.ddpg.networks import Sizes, build_networks
+
+        settings = config.algorithm
+        assert isinstance(settings, DDPGSettings)
+        if len(problem.observation_shape) != 2:
+            shape = problem.observation_shape[1:]
+            raise UserError(f"network mlp: {problem.name} shows each agent an array {shape}; allowed: (features,)")
+        agents, features = problem.observation_shape
+        sizes = Sizes(
+            features=features,
+            agents=agents,
+            actions=problem.action_count,
+            hidden=self.hidden_size,
+            layers=self.hidden_layers,
+            critics=2 if settings.twin_critics else 1,
+        )
+        return build_networks(settings.algo, sizes, config.run.seed, settings.critic)
+
+
+DDPGConfig = Config[DDPGSettings, WorkloadSettings, NetworkSettings]

@@ -1,0 +1,35 @@
+"""Supervised learning as an algorithm for any workload with labelled samples."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lockstep.algorithms.algorithm import Algorithm
+from lockstep.algorithms.supervised.settings import SupervisedSettings
+from lockstep.config.config import AlgorithmSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lockstep.algorithms.supervised.problem import DataProblem
+    from lockstep.distributed.world import World
+    from lockstep.run.learner import Learner
+
+
+class Supervised(Algorithm):
+    """Trains a classifier, and validates it on other samples after every epoch."""
+
+    name = "supervised"
+    summary = "supervised classification"
+    settings: ClassVar[type[AlgorithmSettings]] = SupervisedSettings
+
+    @property
+    def takes(self) -> type:
+        """Labelled samples."""
+        from lockstep.algorithms.supervised.problem import DataProblem
+
+        return DataProblem
+
+    def learner(self, config: Any, world: "World", problem: "DataProblem", network: "nn.Module") -> "Learner":
+        """Create the learner for a problem. Called by every rank."""
+        from lockstep.algorithms.supervised.learner import SupervisedLearner
+
+        return SupervisedLearner(config, world, problem, network)

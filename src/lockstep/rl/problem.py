@@ -1,0 +1,113 @@
+"""What reinforcement learning algorithms are given: environments as tensors, on host or GPU. E: environments."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
+from lockstep.rl.distributions import ActionFamily, CategoricalActions, GaussianActions
+from lockstep.rl.rollout import Episodes
+from lockstep.rl.target_networks import PastSelves
+
+MakeEnv = Callable[[Tensor, int], Any]
+"""(index (E,), seed) -> a BatchedEnv of the environments with these numbers, which are unique in the whole run."""
+Teacher = Callable[[Any], Tensor]
+"""A scripted expert: environment -> actions (E,). It may read the environment's state."""
+Describe = Callable[[Episodes], dict[str, Tensor]]
+"""Additional metrics of finished episodes, by name; a metric may cover only some of the episodes."""
+FirstWeights = Callable[[], Mapping[str, Tensor]]
+"""Reads the initial weights of a run. Called before its first step, so that a resumed run needs no file."""
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Discrete actions, 0 to count - 1: (E,) int64."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Continuous actions, each component from -1 to 1: (E, size) float32."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What is known in advance about each task; several if one model learns them together."""
+
+    action_sizes: tuple[int, ...]
+    episode_lengths: tuple[int, ...]
+    terminates: bool
+    """Whether an episode can end by the rules before its time limit."""
+    names: tuple[str, ...] = ()
+    """Their names in reports; empty = a single task, or tasks without names."""
+
+    def __len__(self) -> int:
+        return len(self.action_sizes)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """An auxiliary task for a recurrent network: predict part of the next observation."""
+
+    weight: float
+    """Weight of its squared error in the loss."""
+    target: Callable[[Tensor], Tensor]
+    """Observations (T, S, ...) -> the K numbers that should have been predicted one step earlier, (T, S, K)."""
+
+
+@dataclass(kw_only=True)
+class EnvProblem:
+    """Environments with one agent each."""
+
+    name: str
+    """Prefix of the metrics that the environments report themselves."""
+    observation_shape: tuple[int, ...]
+    actions: Discrete | Continuous
+    make_env: MakeEnv
+    make_test: MakeEnv | None = None
+    """Environments for evaluation, if they differ from the training ones; None = the same."""
+    hosted: bool = False
+    """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    tasks: Tasks | None = None
+    teacher: Teacher | None = None
+    """The expert for behaviour cloning (pretrain_bc), if there is one."""
+    forecast: Forecast | None = None
+    describe: Describe | None = None
+
+    @property
+    def action_family(self) -> ActionFamily:
+        """How the policy network's outputs become actions."""
+        if isinstance(self.actions, Discrete):
+            return CategoricalActions()
+        return GaussianActions(self.actions.size)
+
+    def environments(self, index: Tensor, seed: int) -> BatchedEnv:
+        """Environments for training."""
+        return self.make_env(index, seed)
+
+    def test_environments(self, index: Tensor, seed: int) -> BatchedEnv:
+        """Environments for evaluation."""
+        return (self.make_test or self.make_env)(index, seed)
+
+
+@dataclass(kw_only=True)
+class TeamProblem:
+    """Environments in which several agents act at once, each with its own observation and reward."""
+
+    name: str
+    observation_shape: tuple[int, ...]
+    """(agents, ...): the observations of all agents of one environment."""
+    action_count: int
+    make_env: Callable[[Tensor, int], TeamEnv]
+    make_test: Callable[[Tensor, int], VectorEnv]
+    """Environments for evaluation, with one reward for the whole team."""
+    past: PastSelves | None = None
+    """Earlier versions of the actor, as opponents; None = no self-play."""
+    past_every: int = 0
+    """Gradient updates between replacements of the oldest version by the current actor."""
+    first_weights: FirstWeights | None = None

@@ -1,0 +1,73 @@
+"""Process-wide settings that affect a run's results bit for bit: threads, matrix products, kernels."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+import torch
+
+from lockstep.compute import kernels, random
+from lockstep.compute.machine import is_arm
+from lockstep.config.run_settings import RunSettings
+from lockstep.distributed.world import World
+from lockstep.launch.environment import local_size
+from lockstep.launch.resources import threads_per_rank
+
+_log = logging.getLogger(__name__)
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Restore all these settings on exit: a program that trains through the API may do other work afterwards."""
+    cudnn, deterministic = torch.backends.cudnn, torch.utils.deterministic
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    flags = (torch.backends.mkldnn.enabled, cudnn.allow_tf32, cudnn.benchmark)
+    strict, fill = torch.are_deterministic_algorithms_enabled(), deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    workspace, own_kernels = os.environ.get(_CUBLAS), kernels.used()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.mkldnn.enabled, cudnn.allow_tf32, cudnn.benchmark = flags  # type: ignore[assignment]
+        torch.use_deterministic_algorithms(strict)
+        deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+        kernels.use(own_kernels)
+        if workspace is None:
+            os.environ.pop(_CUBLAS, None)
+
+
+def settle_kernels(world: World) -> None:
+    """Use our own kernels if all ranks can; they round differently from the eager code. Called by every rank."""
+    hindrance = kernels.hindrance()
+    trouble = random.kernel_trouble(world.device) if world.device.type == "cuda" and hindrance is None else None
+    if trouble is not None:
+        _log.warning("rank %d: a trial kernel failed (%s); training without them is slower", world.rank, trouble)
+    kernels.use(not world.agree(hindrance is not None or trouble is not None))
+
+
+def fix(run: RunSettings, world: World, *, tf32: bool = True) -> None:
+    """Set everything that affects results: threads in every mode; in exact also which kernels may be used.
+
+    tf32: whether fp32 products may use TF32 (10-bit mantissas) where torch supports it; verify turns it off.
+    """
+    # The order of addition depends on the number of threads, so exact uses one unless the run says otherwise.
+    threads = run.threads or (1 if world.sync == "exact" else threads_per_rank(local_size()))
+    torch.set_num_threads(threads)
+    if is_arm() and world.device.type == "cpu" and run.precision in ("auto", "fp32"):
+        # On ARM, oneDNN prepares every matrix product again, which takes longer than a small product itself;
+        # convolutions turn it back on for themselves.
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    settle_kernels(world)
+    torch.set_float32_matmul_precision("high" if world.sync == "fast" and tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    # Kernels chosen by timing, or that add in order of arrival (atomics), give different bits in every process.
+    torch.backends.cudnn.benchmark = not run.deterministic
+    torch.use_deterministic_algorithms(run.deterministic)
+    # Deterministic mode would fill every empty tensor with NaN: a debugging aid that costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if run.deterministic:
+        # cuBLAS is deterministic only with a fixed workspace; torch refuses to run without it.
+        os.environ.setdefault(_CUBLAS, ":4096:8")

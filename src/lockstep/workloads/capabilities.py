@@ -1,0 +1,220 @@
+"""Optional capabilities of workloads, one small protocol each. A workload has a capability if it has its methods."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+from lockstep.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lockstep.distributed.world import World
+    from lockstep.reporting.evaluation import Evaluation
+    from lockstep.reporting.film import Scene
+    from lockstep.run.learner import Learner
+
+Acting = Any
+"""Who plays: a function from observations to actions, or a baseline by its name."""
+
+
+@dataclass(frozen=True)
+class PlayRequest:
+    """What `lockstep play` asks a workload to show."""
+
+    config: Any
+    act: Acting
+    seed: int
+    """Seed of the episodes."""
+    pictures: bool = False
+    """Whether images are needed; drawing them can be slow."""
+    only: str = ""
+    """The only task to show, if the model has several; empty = one after the other."""
+    data: str = ""
+    """Data to show instead of the model's own."""
+    bad_files: str = ""
+    """What to do with unreadable files of that data; empty = as the model's run did."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who plays a team: a trained model, or (without a learner) a baseline of the workload by its name."""
+
+    name: str
+    config: Any
+    learner: "Learner | None" = None
+
+
+class Comparison(Protocol):
+    """A workload's own report on a model."""
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON, for evaluation.json."""
+
+    def table(self) -> str:
+        """As text."""
+
+    def write(self, folder: Path) -> list[Path]:
+        """Draw charts into a folder; returns their paths."""
+
+
+class Results(Protocol):
+    """The results of a contest."""
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+
+    def table(self) -> str:
+        """As text."""
+
+
+@runtime_checkable
+class Plays(Protocol):
+    """Can be watched."""
+
+    def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
+        """Play one episode after another, yielding a scene after every step."""
+
+
+@runtime_checkable
+class PlaysOneTask(Protocol):
+    """Has several tasks, each of which can be watched alone."""
+
+    def check_task(self, config: Any, task: str) -> None:
+        """Raise UserError if the configuration has no such task."""
+
+
+@runtime_checkable
+class KeepsBlotter(Protocol):
+    """Lists what was done in an episode line by line, when that says more than an image."""
+
+    def blotter(self, request: PlayRequest) -> Iterator[tuple[list[str], float]]:
+        """Play one episode after another, yielding the lines of its blotter and its return."""
+
+
+@runtime_checkable
+class LogsGames(Protocol):
+    """Writes games to files, and replays them."""
+
+    def write_log(self, config: Any, act: Acting, seed: int, path: Path) -> None:
+        """Play the first game of a seed and write everything about it to a file."""
+
+    def read_log(self, path: Path) -> "Iterator[Scene]":
+        """Yield the scenes of a game that was written to a file."""
+
+
+@runtime_checkable
+class EvaluatesBaselines(Protocol):
+    """Plays episodes with policies that have no network."""
+
+    def evaluate_baseline(self, name: str, config: Any, world: "World", episodes: int, seed: int) -> "Evaluation":
+        """Evaluate one of `baselines`. Called by every rank."""
+
+
+@runtime_checkable
+class Contests(Protocol):
+    """Lets two teams play against each other."""
+
+    def contest(
+        self, config: Any, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
+    ) -> Results:
+        """Play games, half of them from each side."""
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """Predicts from data, and is measured by its predictions instead of by episodes."""
+
+    def assess(
+        self,
+        config: Any,
+        policy: str,
+        learner: "Learner | None",
+        data: str,
+        part: str,
+        world: "World",
+        bad_files: str = "",
+    ) -> Comparison:
+        """Measure a trained learner, or one of `baselines`, on `data` or on a part of the run's own data."""
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """Compares a trained policy with others in its own way."""
+
+    def report(self, config: Any, learner: "Learner", world: "World", episodes: int, seed: int) -> Comparison:
+        """Compare a trained policy with baselines. Called by every rank."""
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """Writes models in formats of other programs."""
+
+    exports: ClassVar[tuple[str, ...]]
+
+    def export(self, form: str, config: Any, weights: "Mapping[str, Tensor]", path: Path) -> None:
+        """Write a trained model in one of `exports`."""
+
+
+@runtime_checkable
+class ReadsForeignWeights(Protocol):
+    """Reads another program's files of weights."""
+
+    foreign_suffix: ClassVar[str]
+
+    def read_foreign(self, config: Any, path: Path) -> "dict[str, Tensor]":
+        """The weights in such a file, under the names of our network."""
+
+
+@runtime_checkable
+class HasPeers(Protocol):
+    """Can be trained with other programs, for comparison."""
+
+    peers: ClassVar[tuple[str, ...]]
+    like_peers: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """By peer: the settings that make our network the peer's."""
+
+    def run_peer(self, name: str, config: Any, updates: int, device: str) -> int:
+        """Train with one of `peers` for some updates of these sizes; returns the environment steps."""
+
+
+@runtime_checkable
+class Records(Protocol):
+    """Writes episodes to files for offline training."""
+
+    def record_episodes(self, config: Any, act: Acting, episodes: int, seed: int, folder: Path) -> tuple[int, int]:
+        """Play episodes and write them to a directory; returns how many episodes and steps they are."""
+
+    def convert_episodes(self, config: Any, source: Path, folder: Path) -> tuple[int, int]:
+        """Convert another program's episodes to our format; returns how many episodes and steps they are."""
+
+
+C = TypeVar("C")
+VERBS: Mapping[type, str] = {
+    Plays: "be played",
+    PlaysOneTask: "show one task of several",
+    LogsGames: "write or replay games",
+    EvaluatesBaselines: "play without a network",
+    Contests: "play one team against another",
+    KeepsBlotter: "keep a blotter",
+    Predicts: "be measured on data",
+    Exports: "be exported",
+    HasPeers: "be trained by another program",
+    Records: "record episodes",
+}
+"""Completes "NAME: cannot ..." in the error message for a workload without the capability."""
+
+
+class Named(Protocol):
+    """Something with a name."""
+
+    name: ClassVar[str]
+
+
+def capability(workload: Named, kind: type[C], others: Callable[[], Iterator[Named]]) -> C:
+    """The workload, typed as having a capability; raises UserError, naming those of `others` that have it, if not."""
+    if isinstance(workload, kind):
+        return workload  # type: ignore[return-value]
+    able = ", ".join(other.name for other in others() if isinstance(other, kind))
+    raise UserError(f"{workload.name}: cannot {VERBS[kind]}; workloads that can: {able or 'none'}")

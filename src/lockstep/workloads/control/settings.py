@@ -1,0 +1,116 @@
+"""Settings of continuous control. Nothing here needs torch or a simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import Annotated, ClassVar
+
+from lockstep.algorithms.tdmpc2.settings import MODEL_SIZES, OtherSizes, TDMPC2Settings, WorldModelSettings
+from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, Headline, NetworkSettings, WorkloadSettings
+from lockstep.config.fields import Range
+from lockstep.config.run_settings import DEFAULT_LANES
+from lockstep.errors import UserError
+from lockstep.workloads.control import names
+
+PUBLIC_SIZES: Mapping[str, OtherSizes] = {
+    "mt30": {19: {"latent_dim": 512}},
+    "mt80": {size: {"task_dim": 96} for size in MODEL_SIZES},
+}
+"""Sizes in which the public multi-task checkpoints deviate from those of their model_size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlSettings(WorkloadSettings):
+    """Continuous control: the task and its environments."""
+
+    task: str = "dog-run"
+    """Task of DeepMind Control (walker-walk), a Gymnasium environment (Pendulum-v1), mw-NAME, or mt30 or mt80."""
+    episode_length: Annotated[int, Range(at_least=0, at_most=1_000_000)] = 0
+    """Agent steps after which an episode is truncated; 0 = the task's own limit."""
+    env_workers: Annotated[int, Range(at_least=0, at_most=1024)] = 0
+    """Worker processes for a rank's environments; 0 = one per thread of the rank, 1 = in the rank's own process."""
+
+    headline: ClassVar[Headline] = (
+        ("rollout/episodes", "E:", ",.0f"),
+        ("rollout/return_mean", "R:", ".1f"),
+        ("control/success_mean", "S:", ".2f"),
+        ("elapsed", "T:", ""),
+        ("eval/return_mean", "eval R:", ".1f"),
+    )
+    aliases: ClassVar[Mapping[str, str]] = {"enable_wandb": "wandb"}
+    told_elsewhere: ClassVar[Mapping[str, str]] = {
+        "world_size": "set the number of ranks on the command line with --gpus N or --ranks N",
+        **dict.fromkeys(
+            ("master_addr", "master_port"), "not needed on one machine; for several, use --rdzv-endpoint HOST:PORT"
+        ),
+        "save_csv": "a run writes its evaluations to metrics.jsonl",
+        "save_agent": "a run always keeps its weights: `final`, and `best` if it is evaluated",
+        "exp_name": "name a run with --run-name NAME",
+        "save_video": "record a finished run with `lockstep play RUN --video FILE`",
+        "wandb_silent": "silence W&B with its own variable, WANDB_SILENT=true",
+    }
+    only_values: ClassVar[Mapping[str, str]] = {
+        "obs": "state",
+        "num_channels": "32",  # concerns image observations, which are not supported, so the default is harmless
+        "master_addr": "localhost",
+        "save_csv": "true",
+        "save_agent": "true",
+        "save_video": "false",
+        "exp_name": "default",
+        "wandb_silent": "false",
+    }
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks: one, or several for a task set."""
+        return names.tasks_of(self.task)
+
+    @property
+    def other_sizes(self) -> OtherSizes:
+        """Network sizes that override those of model_size."""
+        return PUBLIC_SIZES.get(self.task, {})
+
+    def validate(self) -> None:
+        """Check that the task exists."""
+        names.tasks_of(self.task)
+
+    def acts_in_several(self, algorithm: AlgorithmSettings) -> bool:
+        """Whether a run steps environments of several tasks; an offline run steps none."""
+        return len(self.tasks) > 1 and isinstance(algorithm, TDMPC2Settings) and not algorithm.offline
+
+    def automatic_lanes(self, config: AnyConfig) -> int | None:
+        """The most lanes, up to 8, that divide a task set's environments, whose number follows from its tasks."""
+        algorithm = config.algorithm
+        if not self.acts_in_several(algorithm):
+            return None
+        assert isinstance(algorithm, TDMPC2Settings)
+        common = gcd(algorithm.num_envs, algorithm.batch_size)
+        return max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
+
+    def check(self, config: AnyConfig) -> None:
+        """Check that algorithm and network settings suit the task."""
+        algorithm, network, several = config.algorithm, config.network, len(self.tasks) > 1
+        if several and not isinstance(algorithm, TDMPC2Settings):
+            raise UserError(
+                f"task {self.task}: {config.run.algorithm} learns one task at a time; choose one, or --algorithm tdmpc2"
+            )
+        if isinstance(algorithm, TDMPC2Settings) and several:
+            self._check_lanes(algorithm, config.run.lanes)
+            if algorithm.episodic:
+                raise UserError(f"episodic true: the tasks of {self.task} never terminate; leave it out")
+        if isinstance(network, WorldModelSettings):
+            network.check_latent(self.other_sizes)
+            if not several and network.task_dim:
+                raise UserError(
+                    f"task_dim {network.task_dim}: {self.task} is one task and needs no embedding; leave it out"
+                )
+
+    def _check_lanes(self, algorithm: TDMPC2Settings, lanes: int) -> None:
+        if lanes and self.acts_in_several(algorithm) and algorithm.num_envs % lanes:
+            raise UserError(
+                f"num_envs {algorithm.num_envs}: {self.task} on {lanes} lanes needs a multiple of "
+                f"{lcm(len(self.tasks), lanes)}; change --num-envs, or leave --lanes out"
+            )
+
+
+ControlConfig = Config[AlgorithmSettings, ControlSettings, NetworkSettings]

@@ -1,0 +1,19 @@
+"""Maps a task's name to its simulator. Needs no torch, so that worker processes start quickly."""
+
+from lockstep.envs.simulation import Simulation
+from lockstep.workloads.control import names
+
+
+def open_simulation(task: str, pictures: bool = False) -> Simulation:
+    """Create the simulation of a task; with `pictures`, one that can `render`."""
+    if task in names.SUITE:
+        from lockstep.workloads.control.suite import SuiteSimulation
+
+        return SuiteSimulation(task)
+    if task in names.MT50:
+        from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation
+
+        return MetaWorldSimulation(task)
+    from lockstep.workloads.control.gymnasium_tasks import GymnasiumSimulation
+
+    return GymnasiumSimulation(task, pictures)

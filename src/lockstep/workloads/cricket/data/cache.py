@@ -1,0 +1,141 @@
+"""Tables on disk: safetensors for numbers and JSON for text, in a directory that is created atomically."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lockstep.storage.disk import replace_directory, temporary_name, write_durably
+from lockstep.untrusted import read_regular
+from lockstep.workloads.cricket.features.entities import EntityIndex
+from lockstep.workloads.cricket.features.knowledge import Knowledge
+from lockstep.workloads.cricket.features.table import DeliveryTable, Entities, MatchInfo
+
+FORMAT = 3
+"""Increase it with every change of what is stored or how it is computed, so that older caches are rebuilt."""
+_WORDS, _KNOWLEDGE = "words.json", "knowledge.safetensors"
+_KEPT_NARROW = ("runs", "score", "ball", "career")
+_MAX_WORDS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Store:
+    """Everything that preparing the data produces."""
+
+    tables: dict[str, DeliveryTable]
+    """By part: train, validation, test."""
+    index: EntityIndex
+    knowledge: Knowledge
+    notes: tuple[str, ...]
+    """Messages for the user about the source: files that were left out."""
+    source: str
+    """Digest of the matches and of their split."""
+
+    @property
+    def entities(self) -> Entities:
+        """Names by id, the unknown one first."""
+        unknown = "unknown"
+        balls = self.knowledge.counts["striker"].sum(1) + self.knowledge.counts["bowler"].sum(1)
+        return Entities(
+            (unknown, *self.index.venues.names),
+            (unknown, *self.index.teams),
+            (unknown, *(name for _, name in self.index.players)),
+            tuple(balls.tolist()),
+        )
+
+
+def write_store(
+    path: Path,
+    index: EntityIndex,
+    knowledge: Knowledge,
+    notes: tuple[str, ...],
+    source: str,
+    tables: Iterable[tuple[str, DeliveryTable]],
+) -> None:
+    """Write a store to a directory, replacing any other. Tables are consumed one by one, to keep one in memory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workspace = path.with_name(temporary_name(path.name))
+    workspace.mkdir()
+    try:
+        words: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "source": source}
+        words["tables"] = {}
+        for part, table in tables:
+            save_file({name: _narrow(tensor) for name, tensor in table.tensors().items()}, workspace / _file(part))
+            matches = [[match.file, match.date, match.teams, match.venue] for match in table.matches]
+            words["tables"][part] = {"names": table.names, "matches": matches, "longest": table.longest}
+        save_file({name: tensor.contiguous() for name, tensor in knowledge.tensors().items()}, workspace / _KNOWLEDGE)
+        # Sizes detect truncated files: after a crash the file system may show them under their final name.
+        words["sizes"] = {file.name: file.stat().st_size for file in sorted(workspace.iterdir())}
+        write_durably(workspace / _WORDS, json.dumps(words).encode())
+        replace_directory(workspace, path)
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a directory holds a complete store of this format."""
+    try:
+        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
+        return words["format"] == FORMAT and all(
+            (path / name).stat().st_size == size for name, size in words["sizes"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def read_store(path: Path) -> Store:
+    """Read the store in a directory; ValueError if it is not one."""
+    try:
+        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
+        index = EntityIndex.from_json(words["index"])
+        tables = {part: _table(path / _file(part), text) for part, text in words["tables"].items()}
+        source = str(words["source"])
+        knowledge = Knowledge.from_tensors(load_file(path / _KNOWLEDGE))
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: not a store of tables ({error})") from error
+    return Store(tables, index, knowledge, tuple(words["notes"]), source)
+
+
+def _file(part: str) -> str:
+    return f"{part}.safetensors"
+
+
+def _table(path: Path, text: dict[str, Any]) -> DeliveryTable:
+    tensors = {name: tensor if name in _KEPT_NARROW else _widen(tensor) for name, tensor in load_file(path).items()}
+    matches = tuple(MatchInfo(file, date, (one, other), venue) for file, date, (one, other), venue in text["matches"])
+    return DeliveryTable(**tensors, names=tuple(text["names"]), matches=matches, longest=text["longest"])
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    """The tensor in the smallest type for disk: float16 for float32, and the narrowest integer that fits."""
+    if tensor.dtype == torch.float32:
+        return tensor.half().contiguous()
+    if tensor.dtype != torch.int64:
+        return tensor.contiguous()
+    largest = int(tensor.max()) if tensor.numel() else 0
+    for kind in (torch.int8, torch.int16, torch.int32):
+        if largest <= torch.iinfo(kind).max:
+            return tensor.to(kind).contiguous()
+    return tensor.contiguous()
+
+
+def _widen(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor.long()
+
+
+def cache_directory(choice: str, data: str) -> Path:
+    """Where stores are kept: as chosen, else beside the data, else (no data, or not writable) in the user's cache."""
+    if choice:
+        return Path(choice)
+    beside = Path(data).resolve().parent if data else None
+    if beside is not None and os.access(beside, os.W_OK):
+        return beside / ".lockstep-cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep"

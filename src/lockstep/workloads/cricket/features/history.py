@@ -1,0 +1,35 @@
+"""The 18 features of a delivery as part of later deliveries' history."""
+
+import numpy as np
+
+from lockstep.workloads.cricket.columns import BALL_FEATURES
+from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.matches.match import KINDS
+
+
+def ball_features(ledger: Ledger) -> np.ndarray:
+    """(N, 18) float16: BALL_FEATURES of every delivery."""
+    book, kind = ledger.book, ledger.book["kind"]
+    run_out = kind == KINDS.index("run out")
+    named = {f"{name}": kind == KINDS.index(name) for name in ("bowled", "caught", "lbw", "stumped")}
+    columns = {
+        "runs": book["total_runs"] / 6,
+        "wicket": kind > 0,
+        "over": book["over"] / 20,
+        "ball_in_over": book["ball_in_over"] / 6,
+        "boundary": ledger.boundary,
+        "wide": book["wides"] > 0,
+        "noball": book["noballs"] > 0,
+        "bye": book["byes"] > 0,
+        "legbye": book["legbyes"] > 0,
+        **named,
+        "run_out": run_out,
+        "other_wicket": kind >= KINDS.index("other"),
+        "striker_run_out": run_out & (book["player_out"] == book["batter"]),
+        "nonstriker_run_out": run_out & (book["player_out"] == book["nonstriker"]),
+        "over_parity": book["over"] % 2,
+    }
+    result = np.empty((len(book), len(BALL_FEATURES)), np.float16)
+    for place, name in enumerate(BALL_FEATURES):
+        result[:, place] = columns[name]
+    return result

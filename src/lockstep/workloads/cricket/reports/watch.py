@@ -1,0 +1,160 @@
+"""Shows matches ball by ball, with the prediction before each ball and its outcome. M: balls of an innings."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from lockstep.distributed.world import World
+from lockstep.reporting.film import Scene
+from lockstep.workloads.cricket.columns import OUTCOME_RUNS, OUTCOMES
+from lockstep.workloads.cricket.data.samples import Samples, gather
+from lockstep.workloads.cricket.features.table import DeliveryTable
+from lockstep.workloads.cricket.reports.assess import matches_of
+from lockstep.workloads.cricket.reports.baselines import BASELINES
+from lockstep.workloads.cricket.settings import CricketSettings
+
+Act = Callable[[Samples], tuple[Tensor, Tensor]]
+"""Maps samples to the most probable outcomes (B,) and probabilities (B, 7)."""
+
+_BAR = 40
+_SIZE = 640, 300
+_BOLD, _FAINT, _PLAIN = "\x1b[1;32m", "\x1b[2m", "\x1b[0m"
+_INNINGS = ("first innings", "second innings")
+
+
+@dataclass
+class _Forecasts:
+    """Running score of a match's predictions."""
+
+    surprise: float = 0.0
+    balls: int = 0
+
+    def add(self, probability: float) -> None:
+        """Count one ball, given the predicted probability of its outcome."""
+        self.surprise -= float(np.log(max(probability, 1e-12)))
+        self.balls += 1
+
+    @property
+    def score(self) -> float:
+        """The negative mean log loss, as in evaluations."""
+        return -self.surprise / self.balls if self.balls else 0.0
+
+
+def scenes(
+    settings: CricketSettings, act: Act | str, seed: int, data: str = "", bad_files: str = ""
+) -> Iterator[Scene]:
+    """Yield every ball, match after match, endlessly; the seed selects the first match.
+
+    `act` is a network's prediction, or the name of a baseline; `data`: matches to show instead of the run's validation
+    part; `bad_files`: what to do with files in `data` that are not matches, empty = as configured.
+    """
+    store, table = matches_of(settings, data, "validation", World(), bad_files)
+    log_probabilities = None if callable(act) else _spread(BASELINES[act](store.tables["train"], table), table)
+    matches = torch.unique(table.match).tolist()
+    for number in count(seed):
+        rows = torch.nonzero(table.match == matches[number % len(matches)]).squeeze(1)
+        yield from _match(table, rows, act if callable(act) else _Fixed(log_probabilities))
+
+
+def _spread(log_probabilities: Tensor, table: DeliveryTable) -> Tensor:
+    """Predictions of samples at the rows of their deliveries; 0 for the first ball of an innings."""
+    rows = torch.zeros(len(table), len(OUTCOMES))
+    rows[table.sample] = log_probabilities
+    return rows
+
+
+class _Fixed:
+    """Predictions that are there already, by row."""
+
+    def __init__(self, log_probabilities: Tensor | None) -> None:
+        assert log_probabilities is not None
+        self.log_probabilities = log_probabilities
+
+
+def _match(table: DeliveryTable, rows: Tensor, act: Act | _Fixed) -> Iterator[Scene]:
+    forecasts = _Forecasts()
+    for first in torch.unique(table.first[rows]).tolist():
+        innings = rows[table.first[rows] == first]
+        probabilities = _predict(table, innings, act)
+        for place, row in enumerate(innings.tolist()):
+            predicted = probabilities[place] if place else None
+            if predicted is not None:
+                forecasts.add(float(predicted[table.label[row]]))
+            yield _scene(table, row, predicted, forecasts, ended=row == int(rows[-1]))
+
+
+def _predict(table: DeliveryTable, innings: Tensor, act: Act | _Fixed) -> Tensor:
+    """(M, 7) for all balls of an innings; the first, which has no history, is asked for and not shown."""
+    if isinstance(act, _Fixed):
+        return act.log_probabilities[innings].exp()
+    return act(gather(table, table.phase(), innings, max(len(innings) - 1, 1)))[1]
+
+
+def _scene(table: DeliveryTable, row: int, predicted: Tensor | None, forecasts: _Forecasts, ended: bool) -> Scene:
+    came = int(table.label[row])
+    lines = _situation(table, row)
+    caption = f"{lines[1]}: {OUTCOMES[came]}"
+    text = [lines[0], *lines[1:], ""]
+    if predicted is None:
+        text += [f"{_FAINT}the first ball of an innings is not predicted; it was: {OUTCOMES[came]}{_PLAIN}", ""]
+    else:
+        text += _bars(predicted, came)
+    if forecasts.balls:
+        text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
+    image = _picture(lines, predicted, came)
+    return Scene("\n".join(text), image, caption, forecasts.score, ended)
+
+
+def _situation(table: DeliveryTable, row: int) -> list[str]:
+    match, number = table.matches[int(table.match[row])], int(table.innings[row])
+    runs, wickets, balls, target = (int(value) for value in table.score[row])
+    bowler, striker, nonstriker = (table.names[int(person)] for person in table.people[row])
+    innings = _INNINGS[number] if number < len(_INNINGS) else "super over"
+    score = f"{runs}/{wickets} after {balls // 6}.{balls % 6}"
+    chase = f", {max(target - runs, 0)} needed" if target else ""
+    date = f", {match.date}" if match.date else ""
+    return [
+        f"{match.teams[0]} v {match.teams[1]}{date}, {match.venue}",
+        f"{innings}, {score}{chase}",
+        f"{bowler} to {striker} {_tally(table, row)}, {nonstriker} at the other end",
+    ]
+
+
+def _tally(table: DeliveryTable, row: int) -> str:
+    """Runs and balls of the striker's innings so far."""
+    history = torch.arange(int(table.first[row]), row)
+    faced = history[table.people[history, 1] == table.people[row, 1]]
+    return f"{int(table.runs[faced, 0].sum())} ({len(faced)})"
+
+
+def _bars(predicted: Tensor, came: int) -> list[str]:
+    most, lines = float(predicted.max()), []
+    for number, (outcome, share) in enumerate(zip(OUTCOMES, predicted.tolist(), strict=True)):
+        bar = "█" * round(_BAR * share / most)
+        colour = _BOLD if number == came else ""
+        lines.append(f"{colour}{outcome:7} {share:6.1%}  {bar:{_BAR}}{'  came' if number == came else ''}{_PLAIN}")
+    expected = float(predicted @ torch.tensor(OUTCOME_RUNS, dtype=predicted.dtype))
+    return [*lines, "", f"runs expected {expected:.2f}, probability of what came {float(predicted[came]):.1%}"]
+
+
+def _picture(lines: list[str], predicted: Tensor | None, came: int) -> Any:
+    """The same as an image: (height, width, 3)."""
+    image = Image.new("RGB", _SIZE, (24, 26, 30))
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(16)
+    for number, line in enumerate((lines[0], lines[2])):
+        draw.text((16, 10 + 22 * number), line[:74], fill=(220, 220, 220), font=font)
+    for number, outcome in enumerate(OUTCOMES):
+        top = 66 + 32 * number
+        share = 0.0 if predicted is None else float(predicted[number])
+        colour = (90, 200, 110) if number == came else (90, 130, 190)
+        draw.text((16, top), outcome, fill=colour if number == came else (170, 170, 170), font=font)
+        draw.rectangle((90, top, 90 + round(460 * share), top + 18), fill=colour)
+        if predicted is not None:
+            draw.text((98 + round(460 * share), top), f"{share:.1%}", fill=(170, 170, 170), font=font)
+    return np.asarray(image)

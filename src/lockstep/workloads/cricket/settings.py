@@ -1,0 +1,43 @@
+"""Settings of the matches for next-ball prediction. Nothing here needs torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from lockstep.config.config import WorkloadSettings
+from lockstep.config.fields import Alias, Range
+from lockstep.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CricketSettings(WorkloadSettings):
+    """Cricket: the matches, and how their deliveries become samples."""
+
+    data: Annotated[str, Alias("data_dir")] = ""
+    """Folder or zip of Cricsheet match files (JSON); empty = a simulated league."""
+    split: str = ""
+    """JSON file that names the training and validation matches; empty = 80/10/10 by split_seed."""
+    split_seed: Annotated[int, Range(at_least=0, at_most=2**31)] = 42
+    """Without a split file: seed of the split into training, validation and test matches."""
+    bad_files: Literal["refuse", "skip"] = "refuse"
+    """What to do with a file that is not a match: refuse = stop, skip = leave it out with a warning."""
+    cache_dir: Annotated[str, Alias("processed_dir")] = ""
+    """Folder for prepared tables; empty = .lockstep-cache beside the match files."""
+    matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400
+    """Without data: matches of the simulated league."""
+    history_groups: Annotated[int, Range(at_least=1, at_most=24)] = 6
+    """Number of lengths that histories are padded to: more means less padding, fewer suits small batches."""
+
+    path_fields: ClassVar[tuple[str, ...]] = ("data", "split", "cache_dir")
+    only_values: ClassVar[Mapping[str, str]] = {"min_history": "1"}
+
+    def validate(self) -> None:
+        """Check that a split file comes with --data."""
+        if self.split and not self.data:
+            raise UserError(
+                f"split {self.split}: names matches of --data, which is missing; add --data or leave --split out"
+            )
+
+    def work(self) -> list[tuple[str, str]]:
+        """Where the matches come from."""
+        return [("data", self.data or f"a simulated league of {self.matches} matches")]

@@ -1,0 +1,105 @@
+"""3v3 Snakes as a problem to learn: environments for one team, with built-in opponents."""
+
+import torch
+from torch import Tensor
+
+from lockstep.algorithms.ddpg.model import untrained_model
+from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation
+from lockstep.rl.evaluation import evaluate
+from lockstep.rl.problem import TeamProblem
+from lockstep.rl.target_networks import PastSelves
+from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
+from lockstep.workloads.snakes3v3.first_weights import stored_weights
+from lockstep.workloads.snakes3v3.observations import SIZES
+from lockstep.workloads.snakes3v3.opponents import OPPONENTS
+from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.settings import TEAM, SnakesConfig, SnakesSettings
+
+NAME = "snakes3v3"
+
+
+def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
+    """Boards on a device, with past versions of the actor as opponents if self_play is set."""
+    settings = config.workload
+    schedule = training_schedule(settings, config.length)
+
+    def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
+        return training_env(settings, schedule, index, seed, device, problem.past)
+
+    problem = TeamProblem(
+        name=NAME,
+        observation_shape=(settings.team_size, SIZES[settings.observation]),
+        action_count=SnakesTeamEnv.action_count,
+        make_env=make_env,
+        make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
+        past_every=settings.self_play_every,
+    )
+    if settings.self_play:
+        # A past self starts as the actor starts: built from the same settings and seed, it has the same first weights.
+        problem.past = PastSelves(untrained_model(problem, config).actor.to(device), settings.self_play)
+    if settings.load_model:
+        problem.first_weights = lambda: stored_weights(config, untrained_model(problem, config).state_dict())
+    return problem
+
+
+def training_schedule(settings: SnakesSettings, steps: int) -> Schedule:
+    """The scripted opponents over a run of `steps` steps."""
+    return Schedule(
+        settings.opponent,
+        settings.opponent_difficulty_strategy,
+        settings.episode_length,
+        settings.episodes(steps),
+        settings.opponent_evasion_start_episode if settings.enable_opponent_evasion else None,
+    )
+
+
+def training_env(
+    settings: SnakesSettings,
+    schedule: Schedule,
+    index: Tensor,
+    seed: int,
+    device: torch.device,
+    past: PastSelves | None = None,
+) -> SnakesTeamEnv:
+    """Boards to learn on: shaped rewards for each snake, opponents by the schedule and from the past."""
+    rules = settings.rules
+    opposition = Opposition(schedule, _rivals(rules), settings.observation, past.networks if past else ())
+    return SnakesTeamEnv(
+        rules,
+        index,
+        seed,
+        device,
+        team=TEAM,
+        observation=settings.observation,
+        opposition=opposition,
+        reward=settings.reward,
+        death_penalty=settings.death_penalty,
+    )
+
+
+def evaluation_env(settings: SnakesSettings, index: Tensor, seed: int, device: torch.device) -> SnakesTeamEnv:
+    """Boards for evaluation: one reward per team, a fixed opponent."""
+    rules, observation = settings.rules, settings.observation
+    opposition = Opposition(Schedule(settings.eval_opponent), _rivals(rules))
+    return SnakesTeamEnv(
+        rules, index, seed, device, team=TEAM, observation=observation, opposition=opposition, reward=None
+    )
+
+
+def evaluate_baseline(name: str, settings: SnakesSettings, world: World, episodes: int, seed: int) -> Evaluation:
+    """Evaluate a scripted team against eval_opponent. Called by every rank."""
+    team = settings.rules.teams[TEAM]
+    return evaluate(
+        world,
+        lambda index: evaluation_env(settings, index, seed, world.device),
+        lambda _, env: OPPONENTS[name](env.game, team),
+        episodes,
+        seed,
+        tag=NAME,
+    )
+
+
+def _rivals(rules: GameRules) -> list[tuple[int, ...]]:
+    return [players for number, players in enumerate(rules.teams) if number != TEAM]

@@ -1,0 +1,57 @@
+"""Trading as a problem to learn: accounts on real and on simulated prices. E: accounts."""
+
+import torch
+from torch import Tensor
+
+from lockstep.distributed.world import World
+from lockstep.rl.problem import Discrete, EnvProblem, Forecast
+from lockstep.rl.rollout import Episodes
+from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.history import load_history
+from lockstep.workloads.trading.model import forecast_target
+from lockstep.workloads.trading.observation import SIZES
+from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig
+
+
+def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
+    """Accounts on this rank's device. Called by every rank."""
+    settings, network = config.workload, config.network
+    history = load_history(settings) if settings.data else None
+    lanes = settings.lanes_with_history(config.effective_lanes)
+    replays = any(lanes)
+
+    def make_env(index: Tensor, seed: int) -> TradingEnv:
+        historical = accounts_with_history(lanes, config.algorithm.n_envs, index)
+        return TradingEnv(settings, index, seed, world.device, history=history, historical=historical, staggered=True)
+
+    def make_test(index: Tensor, seed: int) -> TradingEnv:
+        # Real prices if any account learns from them, on the same days: validation days stay unseen during training.
+        return TradingEnv(settings, index, seed, world.device, history=history, historical=replays, split="train")
+
+    forecast = None
+    if isinstance(network, RecurrentSettings) and network.aux_coef:
+        forecast = Forecast(network.aux_coef, forecast_target)
+    symbols = len(history.symbols) if history else 0
+    return EnvProblem(
+        name="trading",
+        observation_shape=(sum(SIZES.values()) + symbols,),
+        actions=Discrete(len(ACTIONS)),
+        make_env=make_env,
+        make_test=make_test,
+        forecast=forecast,
+        describe=apart if replays else None,
+    )
+
+
+def accounts_with_history(lanes: list[bool], count: int, index: Tensor) -> Tensor:
+    """(E,) which of the accounts `index` trade real prices: those in marked lanes; `count`: accounts of all lanes."""
+    return torch.tensor(lanes)[index.cpu() * len(lanes) // count]
+
+
+def apart(episodes: Episodes) -> dict[str, Tensor]:
+    """Rewards and profits of the episodes on real and on simulated prices, separately."""
+    real = episodes.info["historical"] > 0
+    kinds = {"historical": real, "simulated": ~real}
+    columns = {"reward": episodes.returns, "profit": episodes.info["profit"], "sharpe": episodes.info["sharpe"]}
+    return {f"{kind}_{name}": column[mask] for kind, mask in kinds.items() for name, column in columns.items()}
