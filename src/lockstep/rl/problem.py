@@ -1,8 +1,9 @@
 """What reinforcement learning algorithms are given: environments as tensors, on host or GPU. E: environments."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -29,10 +30,33 @@ class Discrete:
 
 
 @dataclass(frozen=True)
+class MultiDiscrete:
+    """Several discrete choices at once: (E, len(counts)) int64, choice i from 0 to counts[i] - 1."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Continuous:
     """Continuous actions, each component from -1 to 1: (E, size) float32."""
 
     size: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an observation that is put together from several; parts follow each other in one float32 vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Its own shape; an image is (channels, height, width)."""
+    kind: Literal["vector", "image", "mask"] = "vector"
+    """`image`: values from 0 to 255. `mask`: 1 for every action that is allowed, 0 for the others."""
+
+    @property
+    def size(self) -> int:
+        """Numbers that it takes up in the vector."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -67,8 +91,10 @@ class EnvProblem:
     name: str
     """Prefix of the metrics that the environments report themselves."""
     observation_shape: tuple[int, ...]
-    actions: Discrete | Continuous
+    actions: Discrete | MultiDiscrete | Continuous
     make_env: MakeEnv
+    parts: tuple[Part, ...] = ()
+    """What an observation vector is put together from; empty = it is one tensor."""
     make_test: MakeEnv | None = None
     """Environments for evaluation, if they differ from the training ones; None = the same."""
     hosted: bool = False
