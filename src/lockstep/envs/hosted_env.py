@@ -1,6 +1,7 @@
 """Simulations on the host as a batch of environments. E: environments, O: observation size, A: action size."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from lockstep.envs.worker_pool import RemoteHost, WorkerPool, shared_pool
 
 
 class HostedEnv:
-    """A `BatchedEnv` of simulations: observation (E, O) float32, action (E, A) from -1 to 1.
+    """A `BatchedEnv` of simulations: observation (E, ...) float32 or uint8, action (E, A).
 
     An episode's seed is a function of the environment's and the episode's number, so the rank or worker that plays it
     makes no difference.
@@ -32,25 +33,29 @@ class HostedEnv:
         workers: int = 1,
         stage: WorkerPool | None = None,
         state_size: int = 0,
+        shape: tuple[int, ...] = (),
     ) -> None:
         """`index` (E,): each environment's number in the whole run. `limits` (E,): steps after which to truncate.
 
         `workers`: processes that run the simulations; 1 = run them in this process. `stage`: a separate pool, for
         environments that are rendered. `state_size`: least width of a saved state, so that all states of a run have
-        one shape.
+        one shape. `shape`: of one observation, if it is not a vector.
         """
         self.seed, self.device = seed, device
         self.count = len(index)
-        self.observation_shape = (simulators.sizes.observation,)
+        self.observation_shape = shape or (simulators.sizes.observation,)
         self.action_dim = simulators.sizes.action
         self.index = index.cpu()
         """(E,) numbers in the whole run, on the host."""
         self._limits, self._state_size = np.array(limits), state_size
+        simulators = replace(simulators, numbers=tuple(self.index.tolist()))
         self._host = _host(simulators, min(workers, self.count), stage)
         self._episode = np.full(self.count, -1)
         self._steps = np.zeros(self.count, np.int64)
         self._earned = np.zeros(self.count)
-        self._observation = np.zeros((self.count, *self.observation_shape), np.float32)
+        self._row = simulators.sizes.row
+        self._observation_dtype: torch.dtype = getattr(torch, simulators.sizes.dtype)
+        self._observation = np.zeros((self.count, simulators.sizes.observation), simulators.sizes.dtype)
         # A worker resets an environment as soon as its episode ends, so it is sent these with every step.
         self._next_seeds = np.zeros(self.count, np.uint32)
         """(E,) seeds of the episodes after the current ones."""
@@ -66,19 +71,18 @@ class HostedEnv:
         return torch.from_numpy(self._steps.copy())
 
     def reset(self) -> Tensor:
-        """Start the next episode everywhere; returns the (E, O) observation."""
+        """Start the next episode everywhere; returns the (E, ...) observation."""
         self._begin(np.ones(self.count, np.bool_))
         self._observation = self._host.reset(self._seeds(self._episode))
-        return torch.from_numpy(self._observation.copy()).to(self.device)
+        return self._seen()
 
     def step(self, action: Tensor) -> Transition:
-        """Advance every environment by one action (E, A)."""
+        """Advance every environment by one action: (E, A), or (E,) if an action is one number."""
         last = self._steps + 1 >= self._limits
-        table = self._host.step(action.detach().to("cpu", torch.float32).numpy(), self._next_seeds, last)
-        (width,) = self.observation_shape
-        # A row: next observation, final observation, results (see hosting).
-        results = table[:, 2 * width :]
-        self._observation = table[:, :width].copy()
+        rows = action.detach().to("cpu", torch.float32).view(self.count, -1).numpy()
+        table = self._host.step(rows, self._next_seeds, last)
+        results = table["results"]
+        self._observation = table["observation"].copy()
         self._steps += 1
         self._earned += results[:, hosting.REWARD]
         # Read before `_begin` resets the counters, as it describes the episodes that have just ended.
@@ -87,13 +91,15 @@ class HostedEnv:
         if ended.any():
             self._begin(ended)
         # One transfer to the device for the whole table.
-        sent = torch.from_numpy(table).to(self.device)
+        sent = torch.from_numpy(table.view(np.uint8).reshape(self.count, -1)).to(self.device)
+        outcome = self._field(sent, "results", torch.float32)
+        dtype = self._observation_dtype
         return Transition(
-            observation=sent[:, :width],
-            reward=sent[:, 2 * width + hosting.REWARD],
-            terminated=sent[:, 2 * width + hosting.TERMINATED] > 0,
-            truncated=sent[:, 2 * width + hosting.TRUNCATED] > 0,
-            final_observation=sent[:, width : 2 * width],
+            observation=self._field(sent, "observation", dtype).view(-1, *self.observation_shape),
+            reward=outcome[:, hosting.REWARD],
+            terminated=outcome[:, hosting.TERMINATED] > 0,
+            truncated=outcome[:, hosting.TRUNCATED] > 0,
+            final_observation=self._field(sent, "final", dtype).view(-1, *self.observation_shape),
             info=info,
         )
 
@@ -115,11 +121,22 @@ class HostedEnv:
         self._next_seeds = self._seeds(self._episode + 1)
         self._host.restore(self._seeds(self._episode), hosting.unpacked(parts["simulation"]))
         self._observation = parts["observation"]
-        return torch.from_numpy(self._observation.copy()).to(self.device)
+        return self._seen()
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
         """An image of the first environment, of about that size: (height, width, 3)."""
         return self._host.render(height, width)
+
+    def _seen(self) -> Tensor:
+        """The current observation, (E, ...)."""
+        return torch.from_numpy(self._observation.copy()).view(-1, *self.observation_shape).to(self.device)
+
+    def _field(self, sent: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+        """One field of a table (E, bytes), as numbers (E, ...)."""
+        fields = self._row.fields
+        assert fields is not None
+        kind, first = fields[name][:2]
+        return sent[:, first : first + kind.itemsize].view(dtype)
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
         """Metrics of finished episodes besides their returns, (E,) each; subclasses override it."""

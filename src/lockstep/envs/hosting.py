@@ -1,21 +1,27 @@
 """Runs several simulations one after another, in this process or in a worker. Needs no torch.
 
-N: simulations, O: size of the largest observation, A: size of the largest action. A step returns one float32 table with
-a row for each simulation, so that it is sent in one piece: to another process, and to a GPU.
+N: simulations, O: size of the largest observation, A: size of the largest action. A step returns one table with a row
+for each simulation, so that it is sent in one piece: to another process, and to a GPU.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.envs.simulation import Floats, Simulation, State
+from lockstep.envs.simulation import Floats, Observation, Simulation, State
+from lockstep.errors import RunFailed
 
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
-"""Columns of the last part of a row; the first two parts are the next and the final observation."""
+"""Columns of a row's results."""
 RESULTS = 4
+Table = NDArray[Any]
+"""(N,) rows with the fields `observation` (O,), `final` (O,) and `results` (4,)."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +30,19 @@ class Sizes:
 
     observation: int
     action: int
+    dtype: str = "float32"
+    """Type of an observation's numbers: float32, or uint8 for images."""
 
     @property
-    def row(self) -> int:
-        """Numbers in a row of the table that a step returns."""
-        return 2 * self.observation + RESULTS
+    def row(self) -> np.dtype[Any]:
+        """The fields of a row of the table that a step returns: the next and the final observation, and results."""
+        fields = [
+            ("observation", self.dtype, (self.observation,)),
+            ("final", self.dtype, (self.observation,)),
+            ("results", "float32", (RESULTS,)),
+        ]
+        # Aligned: torch can view the results as float32 only if bytes before them are a multiple of four.
+        return np.dtype(fields, align=True)
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,17 @@ class Simulators:
     action_dims: tuple[int, ...]
     """Action size of each; the rest of its row is ignored."""
     sizes: Sizes
+    numbers: tuple[int, ...] = ()
+    """Each environment's number in the whole run, for error messages; empty = from 0."""
 
     def part(self, rows: slice) -> "Simulators":
         """The simulations of these rows."""
-        return Simulators(self.opener, self.names[rows], self.action_dims[rows], self.sizes)
+        numbers = tuple(self.number(row) for row in range(len(self.names)))
+        return Simulators(self.opener, self.names[rows], self.action_dims[rows], self.sizes, numbers[rows])
+
+    def number(self, row: int) -> int:
+        """The number, in the whole run, of the environment in a row."""
+        return self.numbers[row] if self.numbers else row
 
     def open(self, pictures: bool) -> list[Simulation]:
         """Open them; `pictures`: able to `render`."""
@@ -58,32 +79,44 @@ class Host:
     """N simulations in this process."""
 
     def __init__(self, simulators: Simulators, pictures: bool = False) -> None:
+        self._simulators = simulators
         self._simulations = simulators.open(pictures)
         self._action_dims, self._sizes = simulators.action_dims, simulators.sizes
+        self._row = simulators.sizes.row
+        self._steps = [0] * len(self._simulations)
+        """Steps of each environment since it was opened, for error messages."""
 
-    def reset(self, seeds: NDArray[np.uint32]) -> Floats:
+    def reset(self, seeds: NDArray[np.uint32]) -> NDArray[Any]:
         """Start an episode in each, with seeds (N,); returns the observations (N, O)."""
-        observations = np.zeros((len(self._simulations), self._sizes.observation), np.float32)
-        for row, simulation, seed in zip(observations, self._simulations, seeds, strict=True):
-            _fill(row, simulation.reset(int(seed)))
+        observations = np.zeros((len(self._simulations), self._sizes.observation), self._sizes.dtype)
+        with self._named("reset") as at:
+            for i, (simulation, seed) in enumerate(zip(self._simulations, seeds, strict=True)):
+                at[0] = i
+                _fill(observations[i], simulation.reset(int(seed)))
+        self._refuse_non_finite(observations, "its first observation")
         return observations
 
-    def step(self, actions: Floats, seeds: NDArray[np.uint32], last: NDArray[np.bool_]) -> Floats:
-        """Apply one action (N, A) to each, and reset those whose episode ended; returns the table (N, row).
+    def step(self, actions: Floats, seeds: NDArray[np.uint32], last: NDArray[np.bool_]) -> Table:
+        """Apply one action (N, A) to each, and reset those whose episode ended; returns the table (N,).
 
         `seeds` (N,): of the next episodes. `last` (N,): whether the time limit truncates the episode after this step.
         """
-        width = self._sizes.observation
-        table = np.zeros((len(self._simulations), self._sizes.row), np.float32)
-        for i, simulation in enumerate(self._simulations):
-            done = simulation.step(actions[i, : self._action_dims[i]])
-            # An episode that ends by the rules at its time limit is not truncated: nothing would have followed.
-            truncated = not done.terminated and (bool(last[i]) or done.truncated)
-            row, results = table[i], table[i, 2 * width :]
-            _fill(row[width:], done.observation)
-            results[:] = done.reward, done.terminated, truncated, done.success
-            ended = done.terminated or truncated
-            _fill(row, simulation.reset(int(seeds[i])) if ended else done.observation)
+        table = np.zeros(len(self._simulations), self._row)
+        observations, finals, results = table["observation"], table["final"], table["results"]
+        with self._named("step") as at:
+            for i, simulation in enumerate(self._simulations):
+                at[0] = i
+                self._steps[i] += 1
+                done = simulation.step(actions[i, : self._action_dims[i]])
+                # An episode that ends by the rules at its time limit is not truncated: nothing would have followed.
+                truncated = not done.terminated and (bool(last[i]) or done.truncated)
+                _fill(finals[i], done.observation)
+                results[i] = done.reward, done.terminated, truncated, done.success
+                ended = done.terminated or truncated
+                _fill(observations[i], simulation.reset(int(seeds[i])) if ended else done.observation)
+        self._refuse_non_finite(results, "its reward")
+        self._refuse_non_finite(finals, "its observation")
+        self._refuse_non_finite(observations, "its first observation")
         return table
 
     def save(self) -> list[State]:
@@ -92,12 +125,40 @@ class Host:
 
     def restore(self, seeds: NDArray[np.uint32], states: Sequence[State]) -> None:
         """Restore each to a state saved in the episode with that seed."""
-        for simulation, seed, state in zip(self._simulations, seeds, states, strict=True):
-            simulation.restore(int(seed), state)
+        with self._named("restore") as at:
+            for i, (simulation, seed, state) in enumerate(zip(self._simulations, seeds, states, strict=True)):
+                at[0] = i
+                simulation.restore(int(seed), state)
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
         """An image of the first, of about that size: (height, width, 3)."""
         return self._simulations[0].render(height, width)
+
+    @contextmanager
+    def _named(self, action: str) -> Iterator[list[int]]:
+        """Name the environment in the error if one of its methods fails; the body keeps its row in the list."""
+        # One list cell instead of a `try` around every call: steps are counted in microseconds.
+        at = [0]
+        try:
+            yield at
+        except RunFailed:
+            raise
+        except Exception as error:
+            # The last frame is where the environment's author has to look.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}".rstrip(": ")
+            raise self._failed(at[0], f"failed in {action} ({reason}, {place.filename}:{place.lineno})") from error
+
+    def _refuse_non_finite(self, values: NDArray[Any], what: str) -> None:
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return
+        row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        wrong = values[row][~np.isfinite(values[row])][0]
+        raise self._failed(row, f"{what} is {wrong} after {self._steps[row]:,} steps; it must be a finite number")
+
+    def _failed(self, row: int, problem: str) -> RunFailed:
+        number = self._simulators.number(row)
+        return RunFailed(f"environment {number}: {problem}; correct the environment, then `lockstep resume`")
 
 
 def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:
@@ -114,5 +175,5 @@ def unpacked(table: NDArray[np.float64]) -> list[State]:
     return [row[1 : 1 + int(row[0])] for row in table]
 
 
-def _fill(row: Floats, values: Floats) -> None:
+def _fill(row: NDArray[Any], values: Observation) -> None:
     row[: len(values)] = values

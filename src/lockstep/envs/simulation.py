@@ -5,32 +5,34 @@ Every episode starts from its own seed, so its seed and actions determine an epi
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 State = NDArray[np.float64]
+Observation = NDArray[Any]
+"""A flat row of float32, or of uint8 for images."""
 
 
 class Outcome(NamedTuple):
     """The result of a step."""
 
-    observation: Floats
+    observation: Observation
     reward: float
     terminated: bool
     """The episode ended by the rules."""
     truncated: bool
-    """The simulation became invalid and cannot continue; `observation` is the last valid one."""
+    """The episode was cut off by the simulation itself, which became invalid or has a time limit of its own."""
     success: float
     """1 if the episode's goal has been reached so far; 0 if not, or if the task has no goal."""
 
 
 class Simulation(Protocol):
-    """One environment with actions from -1 to 1."""
+    """One environment: continuous actions are numbers from -1 to 1, discrete ones whole numbers from 0."""
 
-    def reset(self, seed: int) -> Floats:
+    def reset(self, seed: int) -> Observation:
         """Start an episode with a 32-bit seed; returns its first observation."""
 
     def step(self, action: Floats) -> Outcome:
@@ -52,7 +54,7 @@ class Replayed(ABC):
     def __init__(self) -> None:
         self._actions: list[Floats] = []
 
-    def reset(self, seed: int) -> Floats:
+    def reset(self, seed: int) -> Observation:
         """Start an episode."""
         self._actions.clear()
         return self._begin(seed)
@@ -75,7 +77,7 @@ class Replayed(ABC):
             self.step(action)
 
     @abstractmethod
-    def _begin(self, seed: int) -> Floats: ...
+    def _begin(self, seed: int) -> Observation: ...
 
     @abstractmethod
     def _act(self, action: Floats) -> Outcome: ...

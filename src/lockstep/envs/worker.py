@@ -13,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from lockstep.envs.hosting import Host, Simulators, Sizes, packed, unpacked
+from lockstep.errors import RunFailed
 
 # Fixed little-endian headers instead of pickle: nothing that is received can run code, and steps are raw arrays.
 REQUEST = struct.Struct("<cIQ")
@@ -29,10 +30,10 @@ class _Group:
 
     def __init__(self, payload: bytes) -> None:
         spec = json.loads(payload)
-        self._sizes = Sizes(spec["observation"], spec["action"])
+        self._sizes = Sizes(spec["observation"], spec["action"], spec["dtype"])
         self._count = len(spec["names"])
-        names, action_dims = tuple(spec["names"]), tuple(spec["action_dims"])
-        self._host = Host(Simulators(spec["opener"], names, action_dims, self._sizes), spec["pictures"])
+        names, action_dims, numbers = (tuple(spec[name]) for name in ("names", "action_dims", "numbers"))
+        self._host = Host(Simulators(spec["opener"], names, action_dims, self._sizes, numbers), spec["pictures"])
 
     def answer(self, operation: bytes, payload: bytes) -> bytes:
         """Carry out a request and return the result."""
@@ -76,8 +77,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
                 succeeded, answer = True, b""
             else:
                 succeeded, answer = True, groups[group].answer(operation, payload)
+        except RunFailed as error:  # names the environment already
+            succeeded, answer = False, str(error).encode()
         except Exception as error:  # whatever it is, the owner must be told
-            succeeded, answer = False, f"{type(error).__name__}: {error}".encode()
+            succeeded, answer = False, f"an environment failed: {type(error).__name__}: {error}".encode()
         answers.write(ANSWER.pack(succeeded, len(answer)) + answer)
         answers.flush()
 

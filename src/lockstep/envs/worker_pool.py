@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.envs import worker
-from lockstep.envs.hosting import Simulators, packed, unpacked
+from lockstep.envs.hosting import Simulators, Table, packed, unpacked
 from lockstep.envs.simulation import Floats, State
 from lockstep.errors import RunFailed
 
@@ -63,7 +64,7 @@ class Worker:
         succeeded, size = worker.ANSWER.unpack(self._read(worker.ANSWER.size))
         payload = self._read(size)
         if not succeeded:
-            raise RunFailed(f"an environment failed in worker {self.pid}: {payload.decode()}")
+            raise RunFailed(payload.decode())
         return payload
 
     def end(self) -> None:
@@ -138,19 +139,19 @@ class RemoteHost:
         self._ask(worker.OPEN, [_request(simulators.part(part), pool.pictures) for _, part in self._parts])
         weakref.finalize(self, _retire, workers, group)
 
-    def reset(self, seeds: NDArray[np.uint32]) -> Floats:
+    def reset(self, seeds: NDArray[np.uint32]) -> NDArray[Any]:
         """As `Host.reset`."""
         answers = self._ask(worker.RESET, [seeds[part].tobytes() for _, part in self._parts])
-        return np.frombuffer(b"".join(answers), np.float32).reshape(-1, self._sizes.observation).copy()
+        return np.frombuffer(b"".join(answers), self._sizes.dtype).reshape(-1, self._sizes.observation).copy()
 
-    def step(self, actions: Floats, seeds: NDArray[np.uint32], last: NDArray[np.bool_]) -> Floats:
+    def step(self, actions: Floats, seeds: NDArray[np.uint32], last: NDArray[np.bool_]) -> Table:
         """As `Host.step`."""
         requests = [
             actions[part].astype(np.float32).tobytes() + seeds[part].tobytes() + last[part].tobytes()
             for _, part in self._parts
         ]
         answers = self._ask(worker.STEP, requests)
-        return np.frombuffer(b"".join(answers), np.float32).reshape(-1, self._sizes.row).copy()
+        return np.frombuffer(b"".join(answers), self._sizes.row).copy()
 
     def save(self) -> list[State]:
         """As `Host.save`."""
@@ -195,6 +196,8 @@ def _request(simulators: Simulators, pictures: bool) -> bytes:
         "action_dims": simulators.action_dims,
         "observation": simulators.sizes.observation,
         "action": simulators.sizes.action,
+        "dtype": simulators.sizes.dtype,
+        "numbers": simulators.numbers,
         "pictures": pictures,
     }
     return json.dumps(spec).encode()

@@ -1,16 +1,19 @@
 """What reinforcement learning algorithms are given: environments as tensors, on host or GPU. E: environments."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
+from lockstep.envs.spaces import Actions, Continuous, Discrete, MultiDiscrete, Part
 from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
+from lockstep.errors import UserError
 from lockstep.rl.distributions import ActionFamily, CategoricalActions, GaussianActions
 from lockstep.rl.rollout import Episodes
 from lockstep.rl.target_networks import PastSelves
+
+__all__ = ["Continuous", "Discrete", "EnvProblem", "MultiDiscrete", "Part", "Tasks", "TeamProblem"]
 
 MakeEnv = Callable[[Tensor, int], Any]
 """(index (E,), seed) -> a BatchedEnv of the environments with these numbers, which are unique in the whole run."""
@@ -20,43 +23,6 @@ Describe = Callable[[Episodes], dict[str, Tensor]]
 """Additional metrics of finished episodes, by name; a metric may cover only some of the episodes."""
 FirstWeights = Callable[[], Mapping[str, Tensor]]
 """Reads the initial weights of a run. Called before its first step, so that a resumed run needs no file."""
-
-
-@dataclass(frozen=True)
-class Discrete:
-    """Discrete actions, 0 to count - 1: (E,) int64."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class MultiDiscrete:
-    """Several discrete choices at once: (E, len(counts)) int64, choice i from 0 to counts[i] - 1."""
-
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Continuous:
-    """Continuous actions, each component from -1 to 1: (E, size) float32."""
-
-    size: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of an observation that is put together from several; parts follow each other in one float32 vector."""
-
-    name: str
-    shape: tuple[int, ...]
-    """Its own shape; an image is (channels, height, width)."""
-    kind: Literal["vector", "image", "mask"] = "vector"
-    """`image`: values from 0 to 255. `mask`: 1 for every action that is allowed, 0 for the others."""
-
-    @property
-    def size(self) -> int:
-        """Numbers that it takes up in the vector."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -91,7 +57,7 @@ class EnvProblem:
     name: str
     """Prefix of the metrics that the environments report themselves."""
     observation_shape: tuple[int, ...]
-    actions: Discrete | MultiDiscrete | Continuous
+    actions: Actions
     make_env: MakeEnv
     parts: tuple[Part, ...] = ()
     """What an observation vector is put together from; empty = it is one tensor."""
@@ -99,6 +65,8 @@ class EnvProblem:
     """Environments for evaluation, if they differ from the training ones; None = the same."""
     hosted: bool = False
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    restarts: bool = False
+    """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
     tasks: Tasks | None = None
     teacher: Teacher | None = None
     """The expert for behaviour cloning (pretrain_bc), if there is one."""
@@ -111,6 +79,14 @@ class EnvProblem:
         if isinstance(self.actions, Discrete):
             return CategoricalActions()
         return GaussianActions(self.actions.size)
+
+    def refuse_inexact_resume(self, sync: str) -> None:
+        """Raise UserError if a resumed run could not end in the same bits although it is asked to."""
+        if self.restarts and sync == "exact":
+            raise UserError(
+                f"{self.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
+                "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
+            )
 
     def environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for training."""

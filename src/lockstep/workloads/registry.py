@@ -1,13 +1,14 @@
-"""Finds workloads: the package's own by name, anybody's as `module:Class`. Nothing here needs torch."""
+"""Finds workloads: by name, installed ones included, or in anybody's module or file. Nothing here needs torch."""
 
 import importlib
 import inspect
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from lockstep.algorithms.outside import class_from_outside, refuse_own_code
+from lockstep.config import outside
 from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -15,6 +16,8 @@ from lockstep.workloads import capabilities
 from lockstep.workloads.workload import Workload
 
 _FOLDER = Path(__file__).parent
+ENTRY_POINTS = "lockstep.workloads"
+"""The group in which packages announce workloads: `maze = "my_package.workloads:Maze"`."""
 C = TypeVar("C")
 
 
@@ -25,27 +28,75 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Workload:
-    """Load a workload by its name, or a class from outside the package as `module:Class`."""
-    if ":" in name:
-        return class_from_outside(name, Workload)()
+    """Load a workload by its name, or from outside: `module:Class`, `file.py:Class`, or a file with one such class.
+
+    What is found outside may also be an environment, or a function that makes one: the workload `gym` takes it.
+    """
+    if outside.is_outside(name):
+        return _from_outside(name)
     spelled = name.replace("-", "_")
-    if spelled not in names():
-        near = nearest(spelled, names())
-        hint = f"the nearest is {near}; " if near else ""
-        raise UserError(f"{shown(name)}: unknown workload; {hint}known: {', '.join(names())}, or module:Class")
-    return _only_workload(importlib.import_module(f"lockstep.workloads.{spelled}.workload"))()
+    if spelled in names():
+        return _only_workload(importlib.import_module(f"lockstep.workloads.{spelled}.workload"))()
+    if name in _installed():
+        return _from_package(_installed()[name])
+    known = [*names(), *_installed()]
+    near = nearest(spelled, known)
+    hint = f"the nearest is {near}; " if near else ""
+    raise UserError(f"{shown(name)}: unknown workload; {hint}known: {', '.join(known)}, or module:Class, or file.py")
 
 
 def load_stored(name: str, folder: Path) -> Workload:
     """Load the workload that a stored run or model in a folder names: anybody may have written it."""
-    if ":" in name:
-        refuse_own_code(name, folder)
+    if outside.is_outside(name):
+        outside.refuse_own_code(name, folder)
     return load(name)
 
 
 def is_name(text: str) -> bool:
     """Whether an argument names a workload rather than a run."""
-    return text.replace("-", "_") in names() or (":" in text and text.partition(":")[2].isidentifier())
+    return text.replace("-", "_") in names() or outside.is_outside(text) or text in _installed()
+
+
+def _from_outside(name: str) -> Workload:
+    """The workload that a module or file has, or the one around its environment."""
+    if name.endswith(outside.FILE):
+        module = outside.module_from_outside(name)
+        label = _only_candidate(name, module)
+        name = f"{name}:{label}"
+    found = outside.member_from_outside(name)
+    if inspect.isclass(found) and issubclass(found, Workload):
+        return outside.complete(name, found)()
+    if not callable(found):
+        raise UserError(f"{shown(name)}: is neither a Workload nor an environment, nor a function that makes one")
+    return load("gym").around(outside.absolute_name(name))  # type: ignore[attr-defined]
+
+
+def _only_candidate(name: str, module: Any) -> str:
+    """The one class of a file that can be trained; UserError if there are none or several."""
+    workloads = outside.classes_in(module, lambda kind: issubclass(kind, Workload), own=True)
+    found = workloads or outside.classes_in(module, _is_environment, own=True)
+    if len(found) == 1:
+        return next(iter(found))
+    if not found:
+        raise UserError(
+            f"{shown(name)}: has no subclass of lockstep.Workload and no environment class; allowed: a class with "
+            "`reset` and `step`, or name a function: file.py:function"
+        )
+    raise UserError(f"{shown(name)}: has several ({', '.join(found)}); name one: {name}:{next(iter(found))}")
+
+
+def _is_environment(kind: type) -> bool:
+    return all(callable(getattr(kind, method, None)) for method in ("reset", "step"))
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Workloads of installed packages, by the names of their entry points."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _from_package(point: EntryPoint) -> Workload:
+    return _from_outside(point.value)
 
 
 def able(workload: Workload, kind: type[C]) -> C:

@@ -1,0 +1,253 @@
+"""Any Gymnasium environment as a simulation: made by id, by class, from a file, or by a function. Needs no torch."""
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from lockstep.envs import gym_spaces
+from lockstep.envs.env_sources import make_environment
+from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
+from lockstep.envs.simulation import Floats, Observation, Outcome, State
+from lockstep.envs.spaces import Actions, Continuous, Discrete
+from lockstep.errors import UserError
+
+Resume = Literal["state", "replay", "restart"]
+"""How an environment continues after a resume: from its saved state, by replaying its episode, or with a new one."""
+LONGEST_REPLAY = 10_000
+"""Steps of an episode that are kept for replay if the environment has no time limit."""
+_TOO_LONG = np.array([-1.0])
+"""The state of an episode with more steps than are kept."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Which environment, and how it is used; sent to workers as JSON."""
+
+    source: str
+    """A registered id, `module:Class`, `file.py:Class`, or a function given in Python (see env_sources)."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment."""
+    resume: Resume = "replay"
+    fresh: bool = False
+    """Make a new environment for every episode, because this one carries something over from the last."""
+    frame_stack: int = 1
+    """Observations that are stacked into one."""
+    frame_skip: int = 1
+    """Steps for which an action is repeated."""
+    max_steps: int = 0
+    """Steps after which an episode is truncated; 0 = the environment's own limit."""
+
+    def to_json(self) -> str:
+        """As text, for an opener."""
+        return json.dumps(asdict(self))
+
+    def make(self, render: bool = False) -> gymnasium.Env[Any, Any]:
+        """Create the environment with its wrappers; UserError if it cannot be created."""
+        env = make_environment(self.source, self.kwargs, render)
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"{self.source}: made {type(env).__name__}, which is not a gymnasium.Env")
+        if self.frame_skip > 1:
+            env = _FrameSkip(env, self.frame_skip)
+        if self.frame_stack > 1:
+            env = gymnasium.wrappers.FrameStackObservation(env, self.frame_stack)
+        if self.max_steps:
+            env = gymnasium.wrappers.TimeLimit(env, self.max_steps)
+        return env
+
+
+def open_simulation(spec: str, pictures: bool = False) -> "GymSimulation":
+    """Create the simulation that an `EnvSpec` in JSON describes."""
+    return GymSimulation(EnvSpec(**json.loads(spec)), pictures)
+
+
+class GymSimulation:
+    """One Gymnasium environment. Every episode starts from `reset(seed=...)` with a seed of its own."""
+
+    def __init__(self, spec: EnvSpec, pictures: bool = False) -> None:
+        self._spec, self._pictures = spec, pictures
+        self._env = spec.make(pictures)
+        self._observations, self._actions = row_formats(self._env, spec.source)
+        self._resume = spec.resume
+        self._taken: list[Floats] = []
+        """The actions of this episode, if it is restored by replaying them."""
+        self._mask = np.ones(self._observations.mask, np.float32)
+
+    @property
+    def actions(self) -> Actions:
+        """Its actions."""
+        return self._actions.actions
+
+    def reset(self, seed: int) -> Observation:
+        """Start an episode; its seed alone determines it."""
+        self._taken.clear()
+        if self._spec.fresh:
+            self._env.close()
+            self._env = self._spec.make(self._pictures)
+        observation, info = self._env.reset(seed=seed)
+        return self._row(observation, info)
+
+    def step(self, action: Floats) -> Outcome:
+        """Apply one action."""
+        if self._resume == "replay" and len(self._taken) <= LONGEST_REPLAY:
+            # A copy: the array may be a view of a buffer that the caller uses again.
+            self._taken.append(action.copy())
+        observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
+        success = float(bool(info.get("is_success", info.get("success", False))))
+        return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
+
+    def save(self) -> State:
+        """What `restore` needs: the environment's own state, the episode's actions, or nothing."""
+        if self._resume == "state":
+            return np.asarray(_stateful(self._env).state(), np.float64).ravel()
+        if self._resume == "restart":
+            return np.zeros(0)
+        if len(self._taken) > LONGEST_REPLAY:
+            return _TOO_LONG
+        return np.array(self._taken, np.float64).ravel()
+
+    def restore(self, seed: int, state: State) -> None:
+        """Restore a state that was saved in the episode with that seed."""
+        self.reset(seed)
+        if self._resume == "state":
+            _stateful(self._env).load(state)
+        elif self._resume == "replay":
+            if np.array_equal(state, _TOO_LONG):
+                raise UserError(
+                    f"{self._spec.source}: an episode of more than {LONGEST_REPLAY:,} steps cannot be replayed; set "
+                    "--max-episode-steps, or --resume-by restart to begin new episodes"
+                )
+            # float32 numbers pass through float64 unchanged, so the replay gets the same actions to the last bit.
+            for action in state.astype(np.float32).reshape(-1, self._actions.size):
+                self.step(action)
+
+    def render(self, height: int, width: int) -> NDArray[np.uint8]:
+        """A frame, at the size that the environment itself chooses."""
+        frame = self._env.render()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+            raise UserError(f"{self._spec.source}: has no render_mode rgb_array, so it cannot be shown as a film")
+        return frame.astype(np.uint8)[:, :, :3]
+
+    def _row(self, observation: Any, info: dict[str, Any]) -> Observation:
+        row = self._observations.encode(observation)
+        if not self._observations.mask:
+            return row
+        # An environment may report the mask only when it changes.
+        self._mask = np.asarray(info.get(MASK, self._mask), np.float32).ravel()
+        return np.concatenate((row, self._mask))
+
+
+def row_formats(env: gymnasium.Env[Any, Any], where: str) -> tuple[Observations, ActionRows]:
+    """How the observations and actions of an environment are written as rows."""
+    actions = gym_spaces.actions_of(env.action_space, where)
+    return gym_spaces.observations_of(env.observation_space, where, _masked_actions(env)), actions
+
+
+def state_size(spec: EnvSpec, env: gymnasium.Env[Any, Any], actions: ActionRows) -> int:
+    """Numbers to keep for one environment's saved state, the same for all of a run."""
+    if spec.resume == "restart":
+        return 0
+    if spec.resume == "state":
+        env.reset(seed=0)
+        return int(np.asarray(_stateful(env).state(), np.float64).size)
+    return (time_limit(spec, env) or LONGEST_REPLAY) * actions.size
+
+
+def time_limit(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> int:
+    """Steps after which an episode is truncated at the latest; 0 = not known."""
+    known = env.spec.max_episode_steps if env.spec is not None else None
+    return spec.max_steps or known or 0
+
+
+def has_state(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether the environment can save its state itself, by methods `state` and `load`."""
+    inner = env.unwrapped
+    return callable(getattr(inner, "state", None)) and callable(getattr(inner, "load", None))
+
+
+def replays(spec: EnvSpec, steps: int = 64) -> str:
+    """Why replaying an episode would not lead to the same state; empty if it does in a short trial."""
+    first = GymSimulation(spec)
+    once = _episode(first, 5, steps)
+    # After another episode: what an environment carries over from one to the next shows, too.
+    second = GymSimulation(spec)
+    _episode(second, 7, steps)
+    again = _episode(second, 5, steps)
+    for number, (one, other) in enumerate(zip(once, again, strict=False)):
+        if one != other:
+            return f"the same seed and actions give other results after {number} steps"
+    return "" if len(once) == len(again) else "the same seed and actions give episodes of other lengths"
+
+
+def _episode(simulation: GymSimulation, seed: int, steps: int) -> list[bytes]:
+    """What the first steps of an episode with random actions look like, to the last bit."""
+    generator = np.random.default_rng(0)
+    seen = [simulation.reset(seed).tobytes()]
+    for _ in range(steps):
+        done = simulation.step(_random_row(simulation.actions, generator))
+        seen.append(done.observation.tobytes() + np.float64(done.reward).tobytes())
+        if done.terminated or done.truncated:
+            break
+    return seen
+
+
+def _random_row(known: Actions, generator: np.random.Generator) -> Floats:
+    if isinstance(known, Continuous):
+        return generator.uniform(-1, 1, known.size).astype(np.float32)
+    counts = (known.count,) if isinstance(known, Discrete) else known.counts
+    return np.array([generator.integers(count) for count in counts], np.float32)
+
+
+def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:
+    """How many actions the environment's info lists as allowed or not; 0 if it lists none."""
+    if not isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
+        return 0
+    with quiet():
+        _, info = env.reset(seed=0)
+    mask = info.get(MASK) if isinstance(info, dict) else None
+    return 0 if mask is None else int(np.asarray(mask).size)
+
+
+class _Stateful:
+    """The methods of an environment that saves its own state."""
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any) -> None: ...
+
+
+def _stateful(env: gymnasium.Env[Any, Any]) -> _Stateful:
+    inner: Any = env.unwrapped
+    return inner
+
+
+class _FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Repeats every action; rewards add up, and an end ends the repetition."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], times: int) -> None:
+        super().__init__(env)
+        self._times = times
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self._times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Gymnasium's advice on versions and types, which every worker process would repeat."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

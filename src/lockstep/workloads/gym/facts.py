@@ -1,0 +1,122 @@
+"""What can be found out about an environment before a run: its spaces, its time limit, and how it can be resumed."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from lockstep.envs import gym_simulation
+from lockstep.envs.gym_simulation import EnvSpec, Resume, quiet
+from lockstep.envs.gym_spaces import ActionRows, Observations
+from lockstep.envs.spaces import Actions, Continuous, Discrete
+from lockstep.errors import UserError
+from lockstep.workloads.gym.settings import GymSettings
+
+_NO_PROMISE = "episodes begin anew after a resume, which exact mode refuses"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One environment as training sees it."""
+
+    spec: EnvSpec
+    observations: Observations
+    rows: ActionRows
+    time_limit: int
+    """Steps after which an episode is truncated at the latest; 0 = none known."""
+    state_size: int
+    """Numbers kept for the saved state of one environment."""
+    reason: str
+    """Why it resumes as it does, if that was found out."""
+
+    @property
+    def resume_by(self) -> Resume:
+        """How unfinished episodes continue after a resume."""
+        return self.spec.resume
+
+    @property
+    def actions(self) -> Actions:
+        """The actions."""
+        return self.rows.actions
+
+    def summary(self) -> str:
+        """The environment in one line."""
+        limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
+        return f"{self.spec.source}: observation {_shape(self.observations)}, {_choices(self.actions)}{limit}"
+
+
+def facts_of(settings: GymSettings) -> Facts:
+    """Open the environment once and look at it; UserError if it cannot be used."""
+    return _facts(settings)
+
+
+@cache
+def _facts(settings: GymSettings) -> Facts:
+    spec = EnvSpec(
+        settings.env_id,
+        settings.arguments(),
+        frame_stack=settings.frame_stack,
+        frame_skip=settings.frame_skip,
+        max_steps=settings.max_episode_steps,
+    )
+    with quiet():
+        env = spec.make()
+        try:
+            observations, rows = _formats(env, settings.env_id)
+            spec, reason = _resuming(settings, spec, env)
+            size = gym_simulation.state_size(spec, env, rows)
+            return Facts(spec, observations, rows, gym_simulation.time_limit(spec, env), size, reason)
+        finally:
+            env.close()
+
+
+def _formats(env: Any, source: str) -> tuple[Observations, ActionRows]:
+    try:
+        return gym_simulation.row_formats(env, source)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise UserError(f"{source}: its first reset failed ({reason}); `lockstep check` says more") from error
+
+
+def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
+    """The spec with the way of resuming that was asked for or found out, and the reason."""
+    if settings.resume_by != "auto":
+        return replace(spec, resume=settings.resume_by, fresh=not _clean(spec)), ""
+    if gym_simulation.has_state(env):
+        return replace(spec, resume="state"), "it saves its own state"
+    problem = _trial(spec)
+    if not problem:
+        return replace(spec, resume="replay"), ""
+    # Some environments, such as Box2D's, carry something over into the next episode; a new object does not.
+    if not _trial(replace(spec, fresh=True)):
+        return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
+    return replace(spec, resume="restart"), f"{problem}; {_NO_PROMISE}"
+
+
+def _clean(spec: EnvSpec) -> bool:
+    return spec.resume != "replay" or not _trial(spec)
+
+
+def _trial(spec: EnvSpec) -> str:
+    try:
+        return gym_simulation.replays(spec)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise UserError(f"{spec.source}: fails when it is tried ({reason}); `lockstep check` says more") from error
+
+
+def _shape(observations: Observations) -> str:
+    if observations.parts:
+        return " + ".join(f"{part.name} {'x'.join(map(str, part.shape))}" for part in observations.parts)
+    return "x".join(map(str, observations.shape)) + (" bytes" if observations.dtype == "uint8" else "")
+
+
+def _choices(actions: Actions) -> str:
+    if isinstance(actions, Discrete):
+        return f"{actions.count} actions"
+    if isinstance(actions, Continuous):
+        return f"{actions.size} continuous action{'s' if actions.size > 1 else ''}"
+    return f"{len(actions.counts)} choices among {', '.join(map(str, actions.counts))}"
