@@ -1,16 +1,18 @@
 """Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
 
 import contextlib
+import inspect
 import io
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -23,8 +25,9 @@ from lockstep.cli import train as starting
 from lockstep.cli.argv import take_all
 from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.cli.train import LaunchOptions, read_run
+from lockstep.config import outside
 from lockstep.errors import RunFailed, UserError
-from lockstep.launch import outcome
+from lockstep.launch import given, outcome
 from lockstep.launch.stop_request import Interrupted
 from lockstep.reporting.metrics import LONGEST_LINE, METRICS
 from lockstep.run.hand_over import Wanted
@@ -138,7 +141,7 @@ def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 202
 
 
 def train(
-    workload: str | type[Workload],
+    workload: str | type[Workload] | Callable[..., Any],
     *,
     preset: str = "base",
     ranks: int | None = None,
@@ -151,10 +154,18 @@ def train(
 ) -> Run:
     """Train as `lockstep train` does; `settings` are fields of the configuration, including `algorithm` and `network`.
 
+    `workload`: a name, a file, `module:Class`, a `Workload` class; or an environment class or a function that makes
+    environments. One that lives in a module is stored by its name; any other object exists as long as this process, and
+    its run is continued by calling `train` again with it and the same `run_name`.
+
     One rank trains in this process; several are separate processes. Raises the error that ended the run: UserError
     before anything starts, RunFailed and others after.
     """
-    chosen = registry.load(workload) if isinstance(workload, str) else workload()
+    if _is_workload(workload):
+        chosen, name = workload(), workload().target
+    else:
+        name = _name(workload)
+        chosen = registry.load(name)
     overrides = [f"{name}={_text(value)}" for name, value in (settings | {"runs_dir": runs_dir}).items()]
     resolved = chosen.resolve(preset, config, overrides)
     fitted, notes = chosen.fit(resolved.config, resolved.explicit)
@@ -169,7 +180,7 @@ def train(
         else:
             launch = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "run_name": run.name}
             arguments = [f"{name}={_text(value)}" for name, value in launch.items() if value is not None]
-            _run_command(["train", chosen.target, *arguments, *overrides], quiet)
+            _run_command(["train", name, *arguments, *overrides], quiet)
     except Interrupted as stopped:
         # The run has saved a checkpoint. Notebooks expect KeyboardInterrupt after Ctrl-C.
         raise KeyboardInterrupt(str(stopped)) from stopped
@@ -180,6 +191,23 @@ def train(
                 run.path.rmdir()
         raise
     return Run(run.path.absolute())
+
+
+def _is_workload(thing: Any) -> TypeGuard[type[Workload]]:
+    return inspect.isclass(thing) and issubclass(thing, Workload)
+
+
+def _name(workload: str | Callable[..., Any]) -> str:
+    """The name of a workload; objects that no other process could find by name are given one."""
+    if isinstance(workload, str):
+        return workload
+    return outside.name_of(workload) or given.give(workload, _label(workload))
+
+
+def _label(thing: Any) -> str:
+    """A name for an object that has none, in reports."""
+    name = getattr(thing, "__name__", type(thing).__name__)
+    return "function" if name == "<lambda>" else name
 
 
 def _named(run_or_path: Run | str | Path) -> str:

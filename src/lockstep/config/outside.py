@@ -29,6 +29,16 @@ def absolute_name(name: str) -> str:
     return f"{Path(path).absolute()}{':' if member else ''}{member}" if path.endswith(FILE) else name
 
 
+def name_of(thing: Any) -> str:
+    """The name by which another process finds a class or function in its module; empty if it cannot."""
+    module, label = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+    # The main script would run again if another process imported it.
+    if module in ("", "__main__") or not label.isidentifier():
+        return ""
+    found = sys.modules.get(module)
+    return f"{module}:{label}" if found is not None and getattr(found, label, None) is thing else ""
+
+
 def module_from_outside(name: str) -> ModuleType:
     """Import the module or file that a name begins with; UserError if that fails."""
     path, _ = _parted(name)

@@ -12,6 +12,7 @@ from lockstep.config import outside
 from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.launch import given
 from lockstep.workloads import capabilities
 from lockstep.workloads.workload import Workload
 
@@ -34,6 +35,8 @@ def load(name: str) -> Workload:
     """
     if outside.is_outside(name):
         return _from_outside(name)
+    if given.is_given(name):
+        return _around(name)
     spelled = name.replace("-", "_")
     if spelled in names():
         return _only_workload(importlib.import_module(f"lockstep.workloads.{spelled}.workload"))()
@@ -68,7 +71,12 @@ def _from_outside(name: str) -> Workload:
         return outside.complete(name, found)()
     if not callable(found):
         raise UserError(f"{shown(name)}: is neither a Workload nor an environment, nor a function that makes one")
-    return load("gym").around(outside.absolute_name(name))  # type: ignore[attr-defined]
+    return _around(outside.absolute_name(name))
+
+
+def _around(source: str) -> Workload:
+    """The workload for an environment from outside."""
+    return importlib.import_module("lockstep.workloads.gym.workload").Gym(source)
 
 
 def _only_candidate(name: str, module: Any) -> str:

@@ -1,7 +1,7 @@
 """Environments from outside: Gymnasium's by id, and anybody's class or function."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
 from lockstep.workloads.capabilities import PlayRequest
@@ -57,11 +57,6 @@ class Gym(Workload):
         """`env_id`: the environment, if it is not chosen by a setting."""
         if env_id:
             self.defaults = {**type(self).defaults, "env_id": env_id}  # type: ignore[misc]
-
-    @classmethod
-    def around(cls, env_id: str) -> Self:
-        """The workload of one environment."""
-        return cls(env_id)
 
     def fit(self, config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, list[str]]:
         """Check that the environment can be made and used, and find out how it resumes."""
