@@ -23,6 +23,8 @@ Resume = Literal["state", "replay", "restart"]
 """How an environment continues after a resume: from its saved state, by replaying its episode, or with a new one."""
 LONGEST_REPLAY = 10_000
 """Steps of an episode that are kept for replay if the environment has no time limit."""
+_SUCCESS = ("is_success", "success")
+"""Keys under which environments report that their goal is reached."""
 _TOO_LONG = np.array([-1.0])
 """The state of an episode with more steps than are kept."""
 
@@ -100,7 +102,7 @@ class GymSimulation:
             # A copy: the array may be a view of a buffer that the caller uses again.
             self._taken.append(action.copy())
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
-        success = float(bool(info.get("is_success", info.get("success", False))))
+        success = float(any(bool(info.get(name, False)) for name in _SUCCESS))
         return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
 
     def save(self) -> State:
@@ -164,6 +166,14 @@ def time_limit(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> int:
     """Steps after which an episode is truncated at the latest; 0 = not known."""
     known = env.spec.max_episode_steps if env.spec is not None else None
     return spec.max_steps or known or 0
+
+
+def reports_success(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether the environment's first step says if its goal is reached."""
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    info = env.step(env.action_space.sample())[4]
+    return any(name in info for name in _SUCCESS)
 
 
 def has_state(env: gymnasium.Env[Any, Any]) -> bool:

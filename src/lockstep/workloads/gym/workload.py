@@ -60,8 +60,11 @@ class Gym(Workload):
 
     def fit(self, config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, list[str]]:
         """Check that the environment can be made and used, and find out how it resumes."""
-        from lockstep.workloads.gym.facts import facts_of
+        from lockstep.workloads.gym.kinds import kind_of
+        from lockstep.workloads.gym.single_facts import facts_of
 
+        if kind_of(config.workload) != "single":
+            return config, []
         facts = facts_of(config.workload)
         found, reason = facts.resume_by, facts.reason
         line = f"{'environment':12} {facts.summary()}"
@@ -72,7 +75,7 @@ class Gym(Workload):
         """Environments on this rank's host or device. Called by every rank."""
         from lockstep.workloads.gym.problem import gym_problem
 
-        return gym_problem(config.workload)
+        return gym_problem(config.workload, world.device)
 
     def evaluate_baseline(self, name: str, config: GymConfig, world: "World", episodes: int, seed: int) -> "Evaluation":
         """Evaluate random actions. Called by every rank."""

@@ -25,6 +25,8 @@ class Facts:
     """Steps after which an episode is truncated at the latest; 0 = none known."""
     state_size: int
     """Numbers kept for the saved state of one environment."""
+    has_goal: bool
+    """Whether it reports success."""
     reason: str
     """Why it resumes as it does, if that was found out."""
 
@@ -64,7 +66,8 @@ def _facts(settings: GymSettings) -> Facts:
             observations, rows = _formats(env, settings.env_id)
             spec, reason = _resuming(settings, spec, env)
             size = gym_simulation.state_size(spec, env, rows)
-            return Facts(spec, observations, rows, gym_simulation.time_limit(spec, env), size, reason)
+            limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
+            return Facts(spec, observations, rows, limit, size, goal, reason)
         finally:
             env.close()
 

@@ -1,0 +1,86 @@
+"""Gymnasium environments with one agent each, as a problem to learn. E: environments."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lockstep.envs import hosting
+from lockstep.envs.gym_spaces import Continuous
+from lockstep.envs.hosted_env import HostedEnv
+from lockstep.envs.hosting import Simulators, Sizes
+from lockstep.envs.worker_pool import WorkerPool
+from lockstep.rl.problem import EnvProblem, Tasks
+from lockstep.workloads.gym.settings import GymSettings
+from lockstep.workloads.gym.single_facts import Facts, facts_of
+
+_OPENER = "lockstep.envs.gym_simulation:open_simulation"
+_NO_LIMIT = 2**62
+"""The environment's own time limit ends its episodes."""
+_USUAL_LENGTH = 1000
+"""Assumed steps of an episode if nothing limits it; TD-MPC2 computes its discount from it."""
+# Simulators run on the CPU; the algorithm moves what it needs to its own device.
+_HOST = torch.device("cpu")
+
+
+class GymEnv(HostedEnv):
+    """Gymnasium environments with one agent each."""
+
+    def __init__(
+        self, facts: Facts, index: Tensor, seed: int, workers: int = 1, stage: WorkerPool | None = None
+    ) -> None:
+        """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render."""
+        count, rows = len(index), facts.rows
+        dtype = np.dtype(facts.observations.dtype).name
+        super().__init__(
+            Simulators(
+                _OPENER,
+                (facts.spec.to_json(),) * count,
+                (rows.size,) * count,
+                Sizes(facts.observations.size, rows.size, dtype),
+            ),
+            [_NO_LIMIT] * count,
+            index,
+            seed,
+            _HOST,
+            workers=workers,
+            stage=stage,
+            state_size=facts.state_size,
+            shape=facts.observations.shape,
+        )
+        self._has_goal = facts.has_goal
+        self._restarts = facts.resume_by == "restart"
+
+    def load(self, state: dict[str, Tensor]) -> Tensor:
+        """Restore what `state` returned; environments that cannot be restored start their next episode."""
+        if not self._restarts:
+            return super().load(state)
+        self._episode = state["episode"].cpu().numpy().copy()
+        return self.reset()
+
+    def _info(self, results: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
+        # Reported by environments with a goal only; zeros for the others would look like failure.
+        return {"success": results[:, hosting.SUCCESS].astype(np.float64)} if self._has_goal else {}
+
+
+def single_problem(settings: GymSettings) -> EnvProblem:
+    """The environments of the settings; starts no worker yet."""
+    facts = facts_of(settings)
+
+    def environments(index: Tensor, seed: int) -> GymEnv:
+        return GymEnv(facts, index, seed, settings.env_workers or torch.get_num_threads())
+
+    actions = facts.actions
+    tasks = None
+    if isinstance(actions, Continuous):
+        tasks = Tasks((actions.size,), (facts.time_limit or _USUAL_LENGTH,), terminates=True)
+    return EnvProblem(
+        name="gym",
+        observation_shape=facts.observations.shape,
+        actions=actions,
+        make_env=environments,
+        parts=facts.observations.parts,
+        hosted=True,
+        restarts=facts.resume_by == "restart",
+        tasks=tasks,
+    )
