@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lockstep.algorithms.tdmpc2.discrete import Bins, symexp, symlog
-from lockstep.algorithms.tdmpc2.layers import run
-from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model, joined
-from lockstep.algorithms.tdmpc2.official import converted, read_official
-from lockstep.algorithms.tdmpc2.planner import Planner, PlanNoise, Search
-from lockstep.algorithms.tdmpc2.value_scale import follow_spread
+from lockstep.algorithms.tdmpc2.model.discrete import Bins, symexp, symlog
+from lockstep.algorithms.tdmpc2.model.layers import run
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.official import converted, read_official
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, PlanNoise, Search
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
+from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.optimizer import Optimizer
 from lockstep.rl.target_networks import follow
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.layers import Ensemble, mlp, run
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, mlp, run
 from lockstep.compute.ops import fused_norm
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lockstep.algorithms.tdmpc2.evaluator import TaskEvaluation
+from lockstep.algorithms.tdmpc2.planning.evaluator import TaskEvaluation
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage.checkpoint import weights_hash
 

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
 
 H, B, HIDDEN, MEMBERS = 3, 6, 24, 4
 

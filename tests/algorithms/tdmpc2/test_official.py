@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.official import read_official
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.official import read_official
 from lockstep.errors import UserError
 
 NETWORKS = {

@@ -2,7 +2,7 @@
 
 import torch
 
-from lockstep.algorithms.tdmpc2.losses import Batch
+from lockstep.algorithms.tdmpc2.training.losses import Batch
 
 
 def filled(learner, update=0):

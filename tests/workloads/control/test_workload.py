@@ -259,9 +259,9 @@ def test_a_run_can_learn_from_episodes_alone(data):
     learner = open_learner(World(), "control", to_yaml(config))
     report = learner.step()[0]
     assert learner.steps == learner.gradient_updates == 6 and report["train/updates_per_step"].mean == 1.0
-    (library,) = learner._collectors
+    (data,) = learner._collectors
     # Episodes 3 and 7 are the lane's that every fourth goes to from 3 on.
-    assert library.memory._filled.flatten().tolist() == [36, 36, 36, 24]
+    assert data.memory._filled.flatten().tolist() == [36, 36, 36, 24]
     assert len(learner.evaluate(2, seed=1).returns) == 2
 
 
@@ -301,9 +301,9 @@ def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
 
 
 def test_data_for_which_there_is_no_room_is_refused_before_it_is_read(data, monkeypatch):
-    from lockstep.algorithms.tdmpc2 import library
+    from lockstep.algorithms.tdmpc2.experience import offline
 
-    monkeypatch.setattr(library.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(offline.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, and 0.0 GiB are free on cpu"):
         open_learner(World(), "control", to_yaml(offline(data))).step()
 
@@ -329,7 +329,7 @@ def test_a_model_that_learned_from_data_is_evaluated_without_the_data(tmp_path):
 
 
 def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
-    from lockstep.algorithms.tdmpc2 import evaluator
+    from lockstep.algorithms.tdmpc2.planning import evaluator
 
     learner = open_learner(World(), "control", to_yaml(debug(episode_length=12)))
     together = learner.evaluate(5, seed=1)
@@ -340,7 +340,7 @@ def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
 
 
 def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):
-    from lockstep.algorithms.tdmpc2 import first_weights
+    from lockstep.algorithms.tdmpc2.model import first_weights
     from lockstep.cli.main import main
 
     weights = dict(open_learner(World(), "control", to_yaml(debug())).model.state_dict())

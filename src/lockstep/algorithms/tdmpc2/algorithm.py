@@ -54,7 +54,7 @@ class TDMPC2(Algorithm):
     def learner(self, config: Any, world: "World", problem: "EnvProblem", network: "nn.Module") -> "Learner":
         """Create the TD-MPC2 learner for a problem. Called by every rank."""
         from lockstep.algorithms.tdmpc2.learner import TDMPC2Learner
-        from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+        from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 
         assert isinstance(network, TDMPC2Model), "the network for tdmpc2 is a TDMPC2Model"
         return TDMPC2Learner(config, world, problem, network)

@@ -8,18 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor
-from lockstep.algorithms.tdmpc2.collector import Collector
-from lockstep.algorithms.tdmpc2.evaluator import Evaluator
-from lockstep.algorithms.tdmpc2.first_weights import stored_weights
-from lockstep.algorithms.tdmpc2.library import Library, read_library
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner, Search
-from lockstep.algorithms.tdmpc2.player import PlanningPlayer
+from lockstep.algorithms.tdmpc2.experience.collector import Collector
+from lockstep.algorithms.tdmpc2.experience.columns import columns
+from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
+from lockstep.algorithms.tdmpc2.model.first_weights import stored_weights
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.actor import Actor
+from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, Search
+from lockstep.algorithms.tdmpc2.planning.player import PlanningPlayer
 from lockstep.algorithms.tdmpc2.problem import environments, recorded_episodes
-from lockstep.algorithms.tdmpc2.sampler import Sampler, columns
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings, WorldModelSettings
-from lockstep.algorithms.tdmpc2.training import Training
+from lockstep.algorithms.tdmpc2.training.sampler import Sampler
+from lockstep.algorithms.tdmpc2.training.updates import Training
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import scheduled_rate
 from lockstep.compute.precision import Precision
@@ -82,7 +83,7 @@ class TDMPC2Learner(Learner):
 
     # Created on first use: a model that is only evaluated needs no replay buffer, environments or data.
     @functools.cached_property
-    def _collectors(self) -> Sequence[Collector | Library]:
+    def _collectors(self) -> Sequence[Collector | OfflineData]:
         return [self._source(lanes) for lanes in self._world.lanes.cohorts]
 
     @functools.cached_property
@@ -178,13 +179,13 @@ class TDMPC2Learner(Learner):
     def _rows_written(self) -> int:
         return self.steps // self._settings.stride
 
-    def _source(self, lanes: range) -> Collector | Library:
+    def _source(self, lanes: range) -> Collector | OfflineData:
         """Where these lanes' experience comes from: environments to act in, or recorded episodes."""
         settings, world = self._settings, self._world
         if not settings.offline:
             return self._collector(lanes)
         files = recorded_episodes(self._problem, settings.data_dir)
-        return read_library(files, settings, self._spaces, self._run.seed, lanes, world)
+        return read_offline(files, settings, self._spaces, self._run.seed, lanes, world)
 
     def _collector(self, lanes: range) -> Collector:
         settings, device, seed = self._settings, self._world.device, self._run.seed

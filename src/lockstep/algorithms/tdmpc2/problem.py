@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.host_env import HostEnv
-from lockstep.algorithms.tdmpc2.library import RecordedEpisodes
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
+from lockstep.algorithms.tdmpc2.experience.host_env import HostEnv
+from lockstep.algorithms.tdmpc2.experience.offline import RecordedEpisodes
+from lockstep.algorithms.tdmpc2.model.discrete import Bins
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
 from lockstep.algorithms.tdmpc2.settings import OtherSizes, WorldModelSettings
 from lockstep.envs.vector_env import ContinuousEnv
 from lockstep.errors import UserError

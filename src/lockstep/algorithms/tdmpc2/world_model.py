@@ -7,7 +7,7 @@ from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings, WorldModelSettin
 from lockstep.config.config import AnyConfig
 
 if TYPE_CHECKING:
-    from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+    from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
     from lockstep.rl.problem import EnvProblem
 
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.library import Episode
+from lockstep.algorithms.tdmpc2.experience.offline import Episode
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
 from lockstep.storage.tensor_file import read_header

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.first_weights import fitting_weights, stored_weights
-from lockstep.algorithms.tdmpc2.library import check_data
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+from lockstep.algorithms.tdmpc2.experience.offline import check_data
+from lockstep.algorithms.tdmpc2.model.first_weights import fitting_weights, stored_weights
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.algorithms.tdmpc2.world_model import WorldModel

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.layers import Stack, run
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.layers import Stack, run
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model, joined
 
 _TINY = 1e-9  # against division by zero
 

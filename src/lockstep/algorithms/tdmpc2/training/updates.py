@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.sampler import Sampler
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.totals import Totals
-from lockstep.algorithms.tdmpc2.value_scale import follow_spread
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
+from lockstep.algorithms.tdmpc2.training.sampler import Sampler
+from lockstep.algorithms.tdmpc2.training.totals import Totals
+from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import Optimizer
 from lockstep.compute.precision import Precision

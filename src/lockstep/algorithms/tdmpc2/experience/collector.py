@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor
+from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.compute import random
 from lockstep.compute.lane_states import LaneStates, cut, joined
 from lockstep.compute.stopwatch import Stopwatch
@@ -14,9 +15,6 @@ from lockstep.errors import UserError
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.rollout import EpisodeLedger
 from lockstep.rl.sequence_replay import SequenceReplay
-
-MANY_TASKS = "task"
-"""Replay column with the number of a step's task, if there are several tasks."""
 
 
 class Collector:
@@ -78,7 +76,7 @@ class Collector:
             ended = transition.terminated | transition.truncated
             # What followed in the same episode, not the first observation of the next one.
             following = transition.observation if transition.final_observation is None else transition.final_observation
-            task = {} if self._task is None else {MANY_TASKS: self._task}
+            task = {} if self._task is None else {TASK: self._task}
             self.memory.append(
                 number,
                 ended,
@@ -106,7 +104,7 @@ class Collector:
         episodes = self._ledger.close(self._reward, self._ended, self._info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         # A mean of task numbers has no meaning.
-        reported = {name: values for name, values in episodes.info.items() if name != MANY_TASKS}
+        reported = {name: values for name, values in episodes.info.items() if name != TASK}
         return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:

@@ -11,9 +11,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
-from lockstep.algorithms.tdmpc2.model import Spaces
-from lockstep.algorithms.tdmpc2.sampler import columns
+from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
+from lockstep.algorithms.tdmpc2.model.networks import Spaces
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
@@ -55,7 +54,7 @@ class RecordedEpisodes(Protocol):
         """The episodes with these numbers, in the given order; padded with zeros to the largest task's sizes."""
 
 
-class Library:
+class OfflineData:
     """One cohort's part of the data, with a collector's methods. It is read again when a run is resumed."""
 
     def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
@@ -80,9 +79,9 @@ class Library:
         """Nothing to restore."""
 
 
-def read_library(
+def read_offline(
     files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, seed: int, lanes: range, world: World
-) -> Library:
+) -> OfflineData:
     """Load these lanes' part of the data: lane i of n has the episodes i, i + n, i + 2n and so on."""
     total = world.lanes.total
     steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
@@ -95,7 +94,7 @@ def read_library(
     numbers = [number for number in range(files.count) if number % total in lanes]
     for number, episode in zip(numbers, files.episodes(numbers), strict=True):
         lane = number % total
-        task = {MANY_TASKS: torch.full((len(episode.action),), episode.task)} if spaces.tasks > 1 else {}
+        task = {TASK: torch.full((len(episode.action),), episode.task)} if spaces.tasks > 1 else {}
         memory.keep(
             lane,
             filled[lane],
@@ -107,7 +106,7 @@ def read_library(
             **task,
         )
         filled[lane] += len(episode.action)
-    return Library(lanes, memory, files.digest())
+    return OfflineData(lanes, memory, files.digest())
 
 
 def _check_room(data_dir: str, needed: int, device: torch.device) -> None:

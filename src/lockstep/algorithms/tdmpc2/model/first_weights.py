@@ -5,8 +5,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.official import read_official
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.official import read_official
 from lockstep.errors import UserError
 from lockstep.storage.tensor_file import Form
 from lockstep.storage.weights import load_weights, misfit

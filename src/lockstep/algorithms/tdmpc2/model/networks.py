@@ -9,8 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.layers import Ensemble, StackedLinear, mlp
+from lockstep.algorithms.tdmpc2.model.discrete import Bins
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, StackedLinear, mlp
 from lockstep.compute.random import derive_seed
 from lockstep.rl.target_networks import target_of
 

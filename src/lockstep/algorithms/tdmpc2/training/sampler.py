@@ -7,23 +7,10 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
-from lockstep.algorithms.tdmpc2.losses import Batch
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces
-from lockstep.rl.replay import Column
+from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces
+from lockstep.algorithms.tdmpc2.training.losses import Batch
 from lockstep.rl.sequence_replay import SequenceReplay
-
-
-def columns(spaces: Spaces) -> dict[str, Column]:
-    """The replay columns."""
-    kept = {
-        "observation": Column((spaces.observation,)),
-        "following": Column((spaces.observation,)),
-        "action": Column((spaces.action,)),
-        "reward": Column(),
-        "terminated": Column((), torch.bool),
-    }
-    return kept | ({MANY_TASKS: Column((), torch.int64)} if spaces.tasks > 1 else {})
 
 
 class Sampler:
@@ -79,7 +66,7 @@ class Sampler:
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
-            batch.task.copy_(memory.read(MANY_TASKS, place[0]))
+            batch.task.copy_(memory.read(TASK, place[0]))
         self._fill_noise(batch, update)
         self._fill_dropout(batch, update)
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner, draw_noise
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, draw_noise
 from lockstep.compute.host_transfer import Answer, HostTransfer
 from lockstep.compute.precision import Precision
 

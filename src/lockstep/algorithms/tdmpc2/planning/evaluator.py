@@ -7,9 +7,9 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor, Change
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.actor import Actor, Change
+from lockstep.algorithms.tdmpc2.planning.planner import Planner
 from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import ContinuousEnv

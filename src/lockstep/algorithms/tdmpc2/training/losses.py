@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.algorithms.tdmpc2.layers import Ensemble, run
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, run
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model, joined
 from lockstep.rl.target_networks import view_of
 
 Metrics = dict[str, Tensor]

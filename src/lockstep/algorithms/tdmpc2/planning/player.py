@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.evaluator import Evaluator
+from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
 from lockstep.errors import UserError
 
 
