@@ -5,7 +5,7 @@ import torch
 
 from lockstep.algorithms.tdmpc2.algorithm import TDMPC2
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.compute import random
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
@@ -13,7 +13,7 @@ from lockstep.envs.vector_env import Transition
 from lockstep.rl.problem import Continuous, EnvProblem, Tasks
 
 LENGTH = 20
-LAYOUT = Layout(TDMPC2Settings, network=WorldModel)
+LAYOUT = Layout(TDMPC2Settings, network=WorldModelSettings)
 
 
 class Point:

@@ -12,14 +12,19 @@ from lockstep.algorithms.tdmpc2.model.discrete import Bins, symexp, symlog
 from lockstep.algorithms.tdmpc2.model.layers import run
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model, joined
 from lockstep.algorithms.tdmpc2.model.official import converted, read_official
-from lockstep.algorithms.tdmpc2.planning.planner import Planner, PlanNoise, Search
-from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, PlanNoise
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
 from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.optimizer import Optimizer
 from lockstep.rl.target_networks import follow
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "control"
 TOLERANCE = 1e-5
+USED = (
+    *("consistency_coef", "reward_coef", "value_coef", "termination_coef", "rho", "entropy_coef"),
+    *("horizon", "iterations", "num_samples", "num_elites", "num_pi_trajs"),
+)
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"needs the golden numbers in {DATA}")
 
 
@@ -61,6 +66,11 @@ class Case:
     def discount(self):
         fraction = self.config["episode_length"] / self.config["discount_denom"]
         return min(max((fraction - 1) / fraction, self.config["discount_min"]), self.config["discount_max"])
+
+    @property
+    def settings(self):
+        """The settings that losses and planner read, as the official program had them."""
+        return TDMPC2Settings(**{name: self.config[name] for name in USED})
 
     def batch(self):
         target_noise, target_pair, policy_noise, policy_pair = self.draws("update")
@@ -122,10 +132,7 @@ def test_forward_passes(case, tmp_path):
 
 def test_one_update(case, tmp_path):
     model, batch, c = case.model(tmp_path), case.batch(), case.config
-    weights = Weights(
-        c["consistency_coef"], c["reward_coef"], c["value_coef"], c["termination_coef"], c["rho"], c["entropy_coef"]
-    )
-    world_loss, policy_loss = WorldLoss(model, weights, case.discount), PolicyLoss(model, weights)
+    world_loss, policy_loss = WorldLoss(model, case.settings, case.discount), PolicyLoss(model, case.settings)
     named = dict(model.world.named_parameters())
     world = Optimizer(named, 1e-8, c["grad_clip_norm"], scales={"encoder.": c["enc_lr_scale"]})
     policy = Optimizer(dict(model.policy.named_parameters()), 1e-5, c["grad_clip_norm"])
@@ -154,10 +161,11 @@ def test_one_update(case, tmp_path):
         close(model.state_dict()[name], value)
 
 
-def plan_noise(case, search):
+def plan_noise(case):
+    settings = case.settings
     draws = [value.unsqueeze(0) for value in case.draws("plan")]
-    prior, draws = draws[: search.horizon], draws[search.horizon :]
-    loop, (gumbel, final) = draws[: 3 * search.iterations], draws[3 * search.iterations :]
+    prior, draws = draws[: settings.horizon], draws[settings.horizon :]
+    loop, (gumbel, final) = draws[: 3 * settings.iterations], draws[3 * settings.iterations :]
     return PlanNoise(
         prior=torch.stack(prior, 1),
         actions=torch.stack(loop[0::3], 1),
@@ -169,20 +177,18 @@ def plan_noise(case, search):
 
 
 def test_a_planned_action(case, tmp_path):
-    c, plan = case.config, case.under("plan")
-    search = Search(c["horizon"], c["iterations"], c["num_samples"], c["num_elites"], c["num_pi_trajs"])
-    planner = Planner(case.model(tmp_path), search, case.discount)
-    noise = plan_noise(case, search)
+    plan = case.under("plan")
+    planner = Planner(case.model(tmp_path), case.settings, case.discount)
+    noise = plan_noise(case)
     action, mean = planner.plan(plan["obs"], plan["prev_mean_before"].unsqueeze(0), noise, None, explores=True)
     close(action[0], plan["action"])
     close(mean[0], plan["prev_mean_after"])
 
 
 def test_plans_for_several_environments_at_once_are_those_for_each(case, tmp_path):
-    c, plan = case.config, case.under("plan")
-    search = Search(c["horizon"], c["iterations"], c["num_samples"], c["num_elites"], c["num_pi_trajs"])
-    planner = Planner(case.model(tmp_path), search, case.discount)
-    noise = plan_noise(case, search)
+    plan = case.under("plan")
+    planner = Planner(case.model(tmp_path), case.settings, case.discount)
+    noise = plan_noise(case)
     twice = PlanNoise(**{k: v if k == "pairs" else torch.cat((v.flip(1), v)) for k, v in vars(noise).items()})
     observation = torch.cat((plan["obs"] + 1.0, plan["obs"]))
     previous = torch.stack((plan["prev_mean_before"] * 0, plan["prev_mean_before"]))

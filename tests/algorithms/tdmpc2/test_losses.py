@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
 
 H, B, HIDDEN, MEMBERS = 3, 6, 24, 4
 
@@ -64,7 +65,10 @@ def part_of(batch, chosen):
 def test_the_shares_of_uneven_parts_add_up_to_the_whole(tasks, kind):
     model, whole = model_of(tasks), batch_of(tasks)
     discount = 0.9 if tasks == 1 else torch.tensor([0.9, 0.8])
-    world, policy = WorldLoss(model, Weights(entropy=0.1), discount), PolicyLoss(model, Weights(entropy=0.1))
+    world, policy = (
+        WorldLoss(model, TDMPC2Settings(entropy_coef=0.1), discount),
+        PolicyLoss(model, TDMPC2Settings(entropy_coef=0.1)),
+    )
     parts = [part_of(whole, slice(0, 2)), part_of(whole, slice(2, B))]
     for batch in (whole, *parts):
         world(batch)
@@ -87,7 +91,7 @@ def test_the_shares_of_uneven_parts_add_up_to_the_whole(tasks, kind):
 
 def test_a_loss_trains_its_own_networks_and_no_others():
     model, batch = model_of(2), batch_of(2)
-    world, policy = WorldLoss(model, Weights(), torch.tensor([0.9, 0.8])), PolicyLoss(model, Weights())
+    world, policy = WorldLoss(model, TDMPC2Settings(), torch.tensor([0.9, 0.8])), PolicyLoss(model, TDMPC2Settings())
     world(batch)[0].backward()
     trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
     assert trained == {name for name, _ in model.named_parameters() if name.startswith("world.")}
@@ -102,7 +106,7 @@ def test_a_loss_trains_its_own_networks_and_no_others():
 def test_the_goal_is_the_reward_and_the_lower_of_two_discounted_values():
     model, batch = model_of(1), replace(batch_of(1), terminated=torch.zeros(H, B))
     batch.terminated[:, 0] = 1.0
-    loss = WorldLoss(model, Weights(), 0.9)
+    loss = WorldLoss(model, TDMPC2Settings(), 0.9)
     with torch.no_grad():
         latents, goal = loss._targets(batch)
         action = model.policy.act(latents, None, None, batch.target_noise)
@@ -115,8 +119,8 @@ def test_the_goal_is_the_reward_and_the_lower_of_two_discounted_values():
 
 def test_the_first_values_are_those_that_the_policys_loss_sees():
     model, batch = model_of(1), batch_of(1)
-    WorldLoss(model, Weights(), 0.9)(batch)
-    loss = PolicyLoss(model, Weights(entropy=0.0, rho=0.0))
+    WorldLoss(model, TDMPC2Settings(), 0.9)(batch)
+    loss = PolicyLoss(model, TDMPC2Settings(entropy_coef=0.0, rho=0.0))
     with torch.no_grad():
         # Without the later steps and the entropy, the loss is minus the mean first value over H + 1 steps.
         assert float(loss(batch)[0]) == pytest.approx(-float(loss.first_values(batch).mean()) / (H + 1), rel=1e-5)
@@ -124,8 +128,8 @@ def test_the_first_values_are_those_that_the_policys_loss_sees():
 
 def test_the_policy_is_paid_in_units_of_the_values_scale():
     model, batch = model_of(1), batch_of(1)
-    WorldLoss(model, Weights(), 0.9)(batch)
-    loss = PolicyLoss(model, Weights(entropy=0.0))
+    WorldLoss(model, TDMPC2Settings(), 0.9)(batch)
+    loss = PolicyLoss(model, TDMPC2Settings(entropy_coef=0.0))
     one = float(loss(batch)[0].detach())
     model.value_scale.fill_(4.0)
     assert float(loss(batch)[0].detach()) == pytest.approx(one / 4)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from lockstep.algorithms.tdmpc2.settings import MODEL_SIZES, TDMPC2Settings, WorldModelSettings
+from lockstep.algorithms.tdmpc2.model.sizes import MODEL_SIZES
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.config.config import Layout
 from lockstep.errors import UserError
 

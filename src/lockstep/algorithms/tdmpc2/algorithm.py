@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.algorithms.algorithm import Algorithm
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.config.config import AlgorithmSettings, NetworkSettings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class TDMPC2(Algorithm):
     name = "tdmpc2"
     summary = "TD-MPC2: planning in a learned world model"
     settings: ClassVar[type[AlgorithmSettings]] = TDMPC2Settings
-    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"world_model": WorldModel}
+    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"world_model": WorldModelSettings}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "debug": {
             "num_envs": 4,

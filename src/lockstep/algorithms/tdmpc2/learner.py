@@ -15,12 +15,13 @@ from lockstep.algorithms.tdmpc2.model.first_weights import stored_weights
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
-from lockstep.algorithms.tdmpc2.planning.planner import Planner, Search
+from lockstep.algorithms.tdmpc2.planning.planner import Planner
 from lockstep.algorithms.tdmpc2.planning.player import PlanningPlayer
 from lockstep.algorithms.tdmpc2.problem import environments, recorded_episodes
-from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings, WorldModelSettings
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.algorithms.tdmpc2.training.sampler import Sampler
 from lockstep.algorithms.tdmpc2.training.updates import Training
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import scheduled_rate
 from lockstep.compute.precision import Precision
@@ -40,20 +41,6 @@ from lockstep.storage.checkpoint import Snapshot
 TDMPC2Config = Config[TDMPC2Settings, WorkloadSettings, WorldModelSettings]
 
 
-def search_of(settings: TDMPC2Settings, action: int) -> Search:
-    """The search settings for actions of this size."""
-    return Search(
-        horizon=settings.horizon,
-        iterations=settings.iterations_for(action),
-        samples=settings.num_samples,
-        elites=settings.num_elites,
-        prior=settings.num_pi_trajs,
-        min_std=settings.min_std,
-        max_std=settings.max_std,
-        temperature=settings.temperature,
-    )
-
-
 class TDMPC2Learner(Learner):
     """Every cohort acts and stores its steps; at every step all ranks learn as often as updates_per_step says."""
 
@@ -70,10 +57,9 @@ class TDMPC2Learner(Learner):
         self._longest = max(spaces.episode_lengths)
         discounts = [settings.discount_of(length) for length in spaces.episode_lengths]
         self._discount = discounts[0] if spaces.tasks == 1 else torch.tensor(discounts, device=world.device)
-        search = search_of(settings, spaces.action)
-        self._planner = Planner(self._network, search, self._discount, accelerator.compile) if settings.mpc else None
+        self._planner = Planner(self._network, settings, self._discount, accelerator.compile) if settings.mpc else None
         # Not compiled: evaluations have other shapes than training, and compiling would take longer than they do.
-        tester = Planner(self._network, search, self._discount) if settings.mpc else None
+        tester = Planner(self._network, settings, self._discount) if settings.mpc else None
         self._evaluator = Evaluator(
             self._network, tester, self._test_environments, world, self._precision, accelerator.record, problem.name
         )

@@ -10,7 +10,7 @@ from lockstep.algorithms.tdmpc2.model.first_weights import fitting_weights, stor
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
@@ -67,5 +67,5 @@ def official_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
 
 def _model(config: ControlConfig) -> TDMPC2Model:
     algorithm, network = config.algorithm, config.network
-    assert isinstance(algorithm, TDMPC2Settings) and isinstance(network, WorldModel)
+    assert isinstance(algorithm, TDMPC2Settings) and isinstance(network, WorldModelSettings)
     return network.build(control_problem(config.workload), config)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Annotated, ClassVar
 
-from lockstep.algorithms.tdmpc2.settings import MODEL_SIZES, OtherSizes, TDMPC2Settings, WorldModelSettings
+from lockstep.algorithms.tdmpc2.model.sizes import MODEL_SIZES, OtherSizes
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, Headline, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Range
 from lockstep.config.run_settings import DEFAULT_LANES

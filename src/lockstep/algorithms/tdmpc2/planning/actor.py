@@ -39,7 +39,7 @@ class Actor:
         self._index, self._task, self._seed = index, task, seed
         self._explores = explores
         device, count, spaces = index.device, len(index), model.spaces
-        horizon = planner.search.horizon if planner is not None else 1
+        horizon = planner.settings.horizon if planner is not None else 1
         self._seen = HostTransfer(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
         # Buffers that are changed in place: a recorded plan reads and writes fixed addresses.
         self._mean = torch.zeros((count, horizon, spaces.action), device=device)
@@ -87,8 +87,8 @@ class Actor:
         action = self._model.spaces.action
         if self._planner is None:
             return noise.normals(self._seed, "act", self._index, self._clock, action) * self._explores
-        search, members = self._planner.search, self._model.sizes.values
-        return draw_noise(self._seed, self._index, self._clock, search, action, members)
+        settings, members = self._planner.settings, self._model.sizes.values
+        return draw_noise(self._seed, self._index, self._clock, settings, action, members)
 
     def _prior(self, observation: Tensor, noise: Tensor) -> Tensor:
         world, mask = self._model.world, self._model.mask_of(self._task)

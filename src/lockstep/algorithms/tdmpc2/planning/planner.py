@@ -14,23 +14,9 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.model.layers import Stack, run
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 
 _TINY = 1e-9  # against division by zero
-
-
-@dataclass(frozen=True)
-class Search:
-    """Settings of the search."""
-
-    horizon: int = 3
-    iterations: int = 6
-    samples: int = 512
-    elites: int = 64
-    prior: int = 24
-    """Sequences proposed by the policy prior."""
-    min_std: float = 0.05
-    max_std: float = 2.0
-    temperature: float = 0.5
 
 
 @dataclass
@@ -51,22 +37,25 @@ class PlanNoise:
     """(I, 2) the value functions that each iteration uses."""
 
 
-def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: int, members: int) -> PlanNoise:
+def draw_noise(
+    seed: int, index: Tensor, clock: Tensor, settings: TDMPC2Settings, action: int, members: int
+) -> PlanNoise:
     """The random numbers of environments (E,) at a step of the run; the same on any rank."""
-    later = search.samples - search.prior
+    horizon, iterations = settings.horizon, settings.iterations_for(action)
+    samples, prior = settings.num_samples, settings.num_pi_trajs
     shapes = {
-        "prior": (search.horizon, search.prior, action),
-        "actions": (search.iterations, search.horizon, later, action),
-        "ends": (search.iterations, search.samples, action),
+        "prior": (horizon, prior, action),
+        "actions": (iterations, horizon, samples - prior, action),
+        "ends": (iterations, samples, action),
         "final": (action,),
     }
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     numbers = noise.normals(seed, "plan", index, clock, sum(sizes)).split(sizes, -1)
     parts = {name: part.unflatten(-1, shape) for (name, shape), part in zip(shapes.items(), numbers, strict=True)}
-    uniform = noise.uniforms(seed, "elite", index, clock, search.elites)
+    uniform = noise.uniforms(seed, "elite", index, clock, settings.num_elites)
     # The clamp keeps the logarithm finite where a uniform number is 0.
     gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-7)))
-    steps = clock * search.iterations + torch.arange(search.iterations, device=clock.device)
+    steps = clock * iterations + torch.arange(iterations, device=clock.device)
     return PlanNoise(**parts, gumbel=gumbel, pairs=noise.pair(seed, "judges", steps, members))
 
 
@@ -90,12 +79,13 @@ class Planner:
     def __init__(
         self,
         model: TDMPC2Model,
-        search: Search,
+        settings: TDMPC2Settings,
         discount: Tensor | float,
         compiled: Callable[[Any], Any] = lambda f: f,
     ) -> None:
         """`discount`: a number, or (tasks,) one for each task."""
-        self._model, self.search, self._discount = model, search, discount
+        self._model, self.settings, self._discount = model, settings, discount
+        self._iterations = settings.iterations_for(model.spaces.action)
         self._refine = compiled(self._refined)
 
     @torch.no_grad()
@@ -106,10 +96,9 @@ class Planner:
 
         `previous` (E, H, A): means of the last plans, zero at the start of an episode. `explores`: add noise.
         """
-        search = self.search
         situation, proposed, mean, judges = self._begun(observation, previous, noise, task)
-        std = torch.full_like(mean, search.max_std)
-        for number in range(search.iterations):
+        std = torch.full_like(mean, self.settings.max_std)
+        for number in range(self._iterations):
             # This iteration's two value functions; the weights of all pairs were gathered once.
             stack = [tuple(part if part is None else part[2 * number : 2 * number + 2] for part in ws) for ws in judges]
             drawn = noise.actions[:, number], noise.ends[:, number]
@@ -125,17 +114,17 @@ class Planner:
         self, observation: Tensor, previous: Tensor, noise: PlanNoise, task: Tensor | None
     ) -> tuple[_Situation, Tensor, Tensor, Stack]:
         """The start of plans, the prior's proposals (E, H, P, A), the first mean, and the value functions' weights."""
-        model = self._model
+        model, settings = self._model, self.settings
         discount = self._discount if isinstance(self._discount, float) else self._discount[task].unsqueeze(1)
         embedded, mask = model.world.embed(task), model.mask_of(task)
         latent = model.world.encode(observation, embedded)
         situation = _Situation(latent.unsqueeze(1), _unsqueezed(embedded), _unsqueezed(mask), discount)
         proposed = []
-        state = situation.latent.expand(-1, self.search.prior, -1)
-        for time in range(self.search.horizon):
+        state = situation.latent.expand(-1, settings.num_pi_trajs, -1)
+        for time in range(settings.horizon):
             action = model.policy.act(state, situation.task, situation.mask, noise.prior[:, time])
             proposed.append(action)
-            if time + 1 < self.search.horizon:
+            if time + 1 < settings.horizon:
                 state = model.world.next(state, action, situation.task)
         # The last plan, shifted by the step that has been taken since.
         mean = torch.cat((previous[:, 1:], torch.zeros_like(previous[:, :1])), 1)
@@ -151,22 +140,22 @@ class Planner:
         judges: Stack,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One iteration: mean and standard deviation (E, H, A) of the elites, their weights (E, G), and the elites."""
-        search, mask = self.search, situation.mask
+        settings, mask = self.settings, situation.mask
         sampled = (mean.unsqueeze(2) + std.unsqueeze(2) * noise[0]).clamp(-1.0, 1.0)
         actions = torch.cat((proposed, sampled), 2)
         if mask is not None:
             actions = actions * mask.unsqueeze(1)
         # topk ranks NaN highest, so a diverged prediction counts as 0.
         value = self.worth(situation, actions, noise[1], judges).nan_to_num(0.0)
-        best = value.topk(search.elites, 1)
+        best = value.topk(settings.num_elites, 1)
         elites = actions.take_along_dim(best.indices[:, None, :, None], 2)
         # Relative to the best, so that the exponential cannot overflow.
-        score = torch.exp(search.temperature * (best.values - best.values.amax(1, keepdim=True)))
+        score = torch.exp(settings.temperature * (best.values - best.values.amax(1, keepdim=True)))
         score = score / score.sum(1, keepdim=True)
         weight, total = score[:, None, :, None], score.sum(1)[:, None, None] + _TINY
         mean = (weight * elites).sum(2) / total
         deviation = ((weight * (elites - mean.unsqueeze(2)).square()).sum(2) / total).sqrt()
-        std = deviation.clamp(search.min_std, search.max_std)
+        std = deviation.clamp(settings.min_std, settings.max_std)
         if mask is not None:
             mean, std = mean * mask, std * mask
         return mean, std, score, elites

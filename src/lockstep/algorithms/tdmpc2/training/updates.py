@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, Weights, WorldLoss
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
 from lockstep.algorithms.tdmpc2.training.sampler import Sampler
 from lockstep.algorithms.tdmpc2.training.totals import Totals
 from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
@@ -20,18 +20,6 @@ from lockstep.distributed.world import World
 from lockstep.rl.target_networks import follow
 
 _WORLD_EPS, _POLICY_EPS = 1e-8, 1e-5  # Adam's epsilons, as in the official program
-
-
-def weights_of(settings: TDMPC2Settings) -> Weights:
-    """The weights of the losses."""
-    return Weights(
-        consistency=settings.consistency_coef,
-        reward=settings.reward_coef,
-        value=settings.value_coef,
-        termination=settings.termination_coef,
-        rho=settings.rho,
-        entropy=settings.entropy_coef,
-    )
 
 
 class Training:
@@ -55,8 +43,8 @@ class Training:
         # A recorded step contains its parts, which must then not be recorded themselves.
         part = (lambda function: function) if world.alone else accelerator.record
         recorder = part if accelerator.records else None
-        world_loss = WorldLoss(model, weights_of(settings), discount, accelerator.compile)
-        self._policy_loss = PolicyLoss(model, weights_of(settings), accelerator.compile)
+        world_loss = WorldLoss(model, settings, discount, accelerator.compile)
+        self._policy_loss = PolicyLoss(model, settings, accelerator.compile)
         self.world_replica = replicate(world_loss, world, precision, recorder)
         self.policy_replica = replicate(self._policy_loss, world, precision, recorder)
         self._world_optimizer = self._optimizer("world", _WORLD_EPS, {"world.encoder.": settings.enc_lr_scale})
