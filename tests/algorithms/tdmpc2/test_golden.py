@@ -1,4 +1,4 @@
-"""Fed the same weights, batch and draws, every number is that of the official program."""
+"""With the same weights, batch and random draws, every number equals the official program's."""
 
 import json
 import math
@@ -99,7 +99,7 @@ def case(request):
     return Case(request.param)
 
 
-def test_numbers_as_classes():
+def test_two_hot_bins_and_their_cross_entropy():
     case, bins = Case("math"), Bins()
     x = case.tensors["x"].squeeze(-1)
     close(symlog(x), case.tensors["symlog"].squeeze(-1))
@@ -110,7 +110,7 @@ def test_numbers_as_classes():
     close(bins.cross_entropy(logits, x[3:8]), case.tensors["soft_ce"].squeeze(-1))
 
 
-def test_forward_passes(case, tmp_path):
+def test_networks_compute_the_same_outputs(case, tmp_path):
     model, expected = case.model(tmp_path), case.under("forward")
     batch = case.batch()
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_forward_passes(case, tmp_path):
             close(ends.unsqueeze(-1), expected["termination"])
 
 
-def test_one_update(case, tmp_path):
+def test_one_update_gives_the_same_weights_and_metrics(case, tmp_path):
     model, batch, c = case.model(tmp_path), case.batch(), case.config
     world_loss, policy_loss = WorldLoss(model, case.settings, case.discount), PolicyLoss(model, case.settings)
     named = dict(model.world.named_parameters())
@@ -176,7 +176,7 @@ def plan_noise(case):
     )
 
 
-def test_a_planned_action(case, tmp_path):
+def test_a_plan_gives_the_same_action(case, tmp_path):
     plan = case.under("plan")
     planner = Planner(case.model(tmp_path), case.settings, case.discount)
     noise = plan_noise(case)
@@ -185,7 +185,7 @@ def test_a_planned_action(case, tmp_path):
     close(mean[0], plan["prev_mean_after"])
 
 
-def test_plans_for_several_environments_at_once_are_those_for_each(case, tmp_path):
+def test_planning_for_several_environments_equals_planning_for_each(case, tmp_path):
     plan = case.under("plan")
     planner = Planner(case.model(tmp_path), case.settings, case.discount)
     noise = plan_noise(case)

@@ -24,6 +24,7 @@ class TDMPC2(Algorithm):
     settings: ClassVar[type[AlgorithmSettings]] = TDMPC2Settings
     networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"world_model": WorldModelSettings}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        # Networks and plans small enough that a round takes seconds on a CPU.
         "debug": {
             "num_envs": 4,
             "n_steps": 10,
@@ -47,6 +48,7 @@ class TDMPC2(Algorithm):
     @property
     def takes(self) -> type:
         """Environments with one agent each."""
+        # Imported late here and below: listing algorithms must not import torch.
         from lockstep.rl.problem import EnvProblem
 
         return EnvProblem

@@ -54,14 +54,22 @@ class TDMPC2Learner(Learner):
         self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device)
         self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
+        # One seeding phase for all tasks, long enough for the task with the longest episodes.
         self._longest = max(spaces.episode_lengths)
+        # Shorter episodes get a smaller discount, so tasks of different lengths need one each.
         discounts = [settings.discount_of(length) for length in spaces.episode_lengths]
         self._discount = discounts[0] if spaces.tasks == 1 else torch.tensor(discounts, device=world.device)
         self._planner = Planner(self._network, settings, self._discount, accelerator.compile) if settings.mpc else None
         # Not compiled: evaluations have other shapes than training, and compiling would take longer than they do.
-        tester = Planner(self._network, settings, self._discount) if settings.mpc else None
+        eval_planner = Planner(self._network, settings, self._discount) if settings.mpc else None
         self._evaluator = Evaluator(
-            self._network, tester, self._test_environments, world, self._precision, accelerator.record, problem.name
+            self._network,
+            eval_planner,
+            self._test_environments,
+            world,
+            self._precision,
+            accelerator.record,
+            problem.name,
         )
 
     def _test_environments(self, index: Tensor, seed: int) -> ContinuousEnv:
@@ -93,6 +101,7 @@ class TDMPC2Learner(Learner):
         rate = scheduled_rate(settings.lr, "constant", self.steps, settings.steps, warmup, length)
         self._training.begin(self.gradient_updates, rate)
         for _ in range(settings.n_steps):
+            # Until the first gradient update there is no model to plan with.
             number, at_random = self._rows_written(), self.gradient_updates == 0
             for collector in self._collectors:
                 collector.decide(number, at_random)
@@ -108,9 +117,11 @@ class TDMPC2Learner(Learner):
         """Do the gradient updates that are due, counted over all ranks. Called by every rank."""
         settings = self._settings
         due = settings.updates_after(self.steps, self._longest) - self.gradient_updates
+        # Only before the first update: from then on the replay buffer keeps a spare sequence for every lane.
         if due >= settings.sync_freq and self.gradient_updates == 0:
             self._check_sequences()
         with self._watch.part("learning"):
+            # Whole groups only; the rest stays due until the next step.
             for _ in range(due // settings.sync_freq):
                 self._training.step()
                 self.gradient_updates += settings.sync_freq
@@ -142,6 +153,7 @@ class TDMPC2Learner(Learner):
             "skipped_updates": totals.skipped,
             "learning_rate": rate,
         }
+        # Equal on every rank already: reported by one cohort, so that the reduction has nothing to average.
         reports[0] |= {f"train/{name}": Stat.of([float(value)]) for name, value in common.items()}
         self.updates += 1
         return reports
@@ -176,6 +188,7 @@ class TDMPC2Learner(Learner):
     def _collector(self, lanes: range) -> Collector:
         settings, device, seed = self._settings, self._world.device, self._run.seed
         width = settings.num_envs // self._world.lanes.total
+        # Numbered over the whole run: an environment keeps its random numbers on any number of ranks.
         index = torch.arange(lanes.start * width, lanes.stop * width)
         env = environments(self._problem, index, seed, device)
         task = env.task.cpu() if self._spaces.tasks > 1 else None
@@ -225,10 +238,10 @@ class TDMPC2Learner(Learner):
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
-        # Adam has no moments before the first gradient update.
         written = counters["steps"] // self._settings.stride
         return replace(
             self.state(),
+            # Adam has no moments before the first gradient update.
             optimizer=self._training.outline() if counters["gradient_updates"] else {},
             lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
         )

@@ -67,6 +67,7 @@ def environments(
 
     `device`: where environments run that are not hosted.
     """
+    # Hosted environments take their index on the host; the others run on the device.
     make = problem.test_environments if test else problem.environments
     env = make(index.cpu() if problem.hosted else index.to(device), seed)
     if problem.hosted and isinstance(env, ContinuousEnv):

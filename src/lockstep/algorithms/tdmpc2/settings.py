@@ -1,4 +1,4 @@
-"""The settings of TD-MPC2, over all ranks, and which of them go together. Nothing here needs torch."""
+"""The settings of TD-MPC2, over all ranks, and the checks between them. Nothing here needs torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,6 +100,7 @@ class TDMPC2Settings(AlgorithmSettings):
 
     def discount_of(self, episode_length: int) -> float:
         """The discount factor for episodes of this length."""
+        # The official program's heuristic: the discount's horizon is a fixed fraction of an episode.
         part = episode_length / self.discount_denom
         return min(max((part - 1.0) / part, self.discount_min), self.discount_max)
 
@@ -129,6 +130,7 @@ class TDMPC2Settings(AlgorithmSettings):
         start = self.random_steps(episode_length)
         if steps < start:
             return 0
+        # All updates of the random steps are due at once, then the ratio holds for the steps after them.
         first = self.pretrain_updates or int(start * self.updates_per_step)
         return first + int((steps - start) * self.updates_per_step)
 
@@ -158,7 +160,7 @@ class TDMPC2Settings(AlgorithmSettings):
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
         """Lines of the plan: environments, replay buffer, batch and updates, and their division among ranks."""
-        rounds = self.steps // self.round_size
+        rounds = self.steps // self.round_size  # a last, partial round is not played
         applied = f", applied {self.sync_freq} at a time" if self.sync_freq > 1 else ""
         ratio = "" if self.offline else f", {self.updates_per_step:g} update(s) a step"
         batch = (
@@ -184,12 +186,14 @@ class TDMPC2Settings(AlgorithmSettings):
     def check(self, config: AnyConfig) -> None:
         """Check that environments and batch divide evenly among lanes, and that the replay buffer suffices."""
         lanes = config.effective_lanes
+        # Every lane gets as many environments and samples as the others, so that lanes can move between ranks.
         for name in ("batch_size",) if self.offline else ("num_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
                 near = nearest_to_split(count, lanes, automatic=name == "num_envs" and not config.run.lanes)
-                raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
+                raise UserError(f"{name} {count} must be a multiple of the run's {lanes} lanes; nearest: {near}")
         self._check_memory()
+        # Random numbers are drawn by 32-bit counters of steps and updates: neither may wrap during a run.
         updates = self.steps if self.offline else self.pretrain_updates + int(self.steps * self.updates_per_step)
         config.refuse_repetition({"steps of each environment": self.steps // self.stride, "gradient updates": updates})
 
@@ -200,6 +204,7 @@ class TDMPC2Settings(AlgorithmSettings):
                     f"steps {self.steps} is less than one round's n_steps = {self.n_steps}; raise it or lower --n-steps"
                 )
             return
+        # The replay buffer keeps one complete sequence in reserve, which takes room for two.
         needed = 2 * self.horizon * self.num_envs
         if self.memory_rows < 2 * self.horizon:
             raise UserError(

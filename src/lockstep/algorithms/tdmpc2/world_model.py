@@ -51,6 +51,7 @@ class WorldModelSettings(NetworkSettings):
 
     def size(self, part: str, other: OtherSizes | None = None) -> int:
         """One of the sizes: the field itself if set, else by model_size from `other` or MODEL_SIZES."""
+        # 0 means unset, so `or` below falls back to the table.
         table = {**MODEL_SIZES[self.model_size], **(other or {}).get(self.model_size, {})}
         return getattr(self, part) or table[part]
 
@@ -64,6 +65,7 @@ class WorldModelSettings(NetworkSettings):
             )
         for less, more in (("vmin", "vmax"), ("log_std_min", "log_std_max")):
             check_order(self, less, more)
+        # Equal bounds pass the check above, but bins need a width.
         if self.vmin == self.vmax:
             raise UserError(f"vmin and vmax are both {self.vmin:g}; raise vmax")
         self.check_latent()
@@ -72,7 +74,7 @@ class WorldModelSettings(NetworkSettings):
         """Check that a latent state can be divided into SimNorm groups; `other` as in `size`."""
         latent = self.size("latent_dim", other)
         if latent % self.simnorm_dim:
-            raise UserError(f"latent_dim {latent} is no multiple of simnorm_dim {self.simnorm_dim}; change one")
+            raise UserError(f"latent_dim {latent} must be a multiple of simnorm_dim {self.simnorm_dim}; change one")
 
     def build(self, problem: "EnvProblem", config: AnyConfig) -> "TDMPC2Model":
         """The networks for a problem's observations, actions and tasks; the same initial weights on every rank."""
@@ -82,6 +84,7 @@ class WorldModelSettings(NetworkSettings):
 
         assert isinstance(config.algorithm, TDMPC2Settings)
         spaces, other = spaces_of(problem, config.algorithm.episodic), sizes_of(problem)
+        # Again, with the problem's own sizes, which `validate` does not know.
         self.check_latent(other)
         sizes = Sizes(
             encoder=self.size("enc_dim", other),

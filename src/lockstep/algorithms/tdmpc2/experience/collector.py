@@ -38,16 +38,17 @@ class Collector:
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        """`index` (E,): the environments' numbers in the whole run. `steps`: of a round.
+        """`index` (E,): the environments' numbers in the whole run. `steps`: steps of a round.
 
-        `task` (E,), and `mask` (E, A), zero for components that a task does not have: on the host; None for one task.
+        `task` (E,), and `mask` (E, A) with zeros for components that a task does not have: on the host; None for one.
         """
         self.lanes, self.memory = lanes, memory
         self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
+        # As if an episode had just ended everywhere: the first plans start from zero.
         actor.see(self._observation, torch.ones(env.count, dtype=torch.bool))
-        self._random: Tensor | None = None
+        self._random: Tensor | None = None  # (E, A) actions of a random step; None = the actor chooses
         self._ledger = EpisodeLedger(env.count, torch.device("cpu"))
         self._reward = torch.zeros((steps, env.count))
         self._ended = torch.zeros((steps, env.count), dtype=torch.bool)
@@ -59,6 +60,7 @@ class Collector:
         with self._watch.part("acting"):
             if at_random:
                 numbers = torch.arange(self._env.action_dim)
+                # A function of the environment and the step alone, so the same on any number of ranks.
                 self._random = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
                 if self._mask is not None:
                     self._random = self._random * self._mask
@@ -95,6 +97,7 @@ class Collector:
         time = self._time
         self._reward[time], self._ended[time] = reward, ended
         for name, row in info.items():
+            # Created on first use: only the first step shows which columns an environment reports.
             self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))[time] = row
         self._time += 1
 
@@ -117,6 +120,7 @@ class Collector:
 
     def load(self, lanes: LaneStates, written: int) -> None:
         """Restore what `state` returned, with the lanes divided in any way."""
+        # Lanes may have been saved by other ranks, in other cohorts: their rows are joined in the order of lanes.
         saved = joined(self.lanes, lanes, "env.")
         count = len(next(iter(saved.values())))
         if count != self._env.count:

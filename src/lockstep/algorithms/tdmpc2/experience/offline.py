@@ -55,7 +55,7 @@ class RecordedEpisodes(Protocol):
 
 
 class OfflineData:
-    """One cohort's part of the data, with a collector's methods. It is read again when a run is resumed."""
+    """One cohort's part of the data, with a collector's methods; a resumed run reads it from disk again."""
 
     def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
         """`data_digest`: identifies the whole data, not only this part."""
@@ -85,12 +85,15 @@ def read_offline(
     """Load these lanes' part of the data: lane i of n has the episodes i, i + n, i + 2n and so on."""
     total = world.lanes.total
     steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
-    # All lanes of a cohort share one tensor, so its rows are those of the longest lane.
+    # All lanes of a cohort share one tensor, so its rows are those of the longest lane. A replay buffer needs room for
+    # two sequences, even if the data is shorter.
     rows = max(*steps, 2 * settings.horizon)
     kept = columns(spaces)
+    # Before allocating: an error that names the data helps more than an out-of-memory failure.
     _check_room(settings.data_dir, len(lanes) * rows * bytes_of_row(kept), world.device)
     memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, settings.horizon)
     filled = dict.fromkeys(lanes, 0)
+    # By number and not by cohort, so that a lane has the same episodes on any number of ranks.
     numbers = [number for number in range(files.count) if number % total in lanes]
     for number, episode in zip(numbers, files.episodes(numbers), strict=True):
         lane = number % total
@@ -115,7 +118,7 @@ def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
     if needed > free:
         raise UserError(
-            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, and "
+            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, but "
             f"{free / 2**30:.1f} GiB are free on {device}; use more {'GPUs' if on_gpu else 'machines'} (each holds "
             "only its lanes' part) or fewer files"
         )
@@ -123,6 +126,7 @@ def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
 
 def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int) -> str:
     """Check before the start that there is data for every lane; returns a line for the plan."""
+    # A lane can only sample sequences if at least one of its episodes is as long as the horizon.
     lacking = [lane for lane in range(lanes) if max(files.lengths()[lane::lanes], default=0) < settings.horizon]
     if lacking:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Network sizes that a run chooses by one number. Nothing here needs torch."""
+"""Network sizes by number of parameters, as the official program has them. Nothing here needs torch."""
 
 from collections.abc import Mapping
 

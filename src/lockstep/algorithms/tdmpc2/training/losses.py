@@ -66,7 +66,7 @@ class WorldLoss(nn.Module):
         """`discount`: a number, or (tasks,) one for each task."""
         super().__init__()
         self.world = model.world
-        self._used = (model,)
+        self._used = (model,)  # a tuple: see the top of the file
         self._settings, self._discount = settings, discount
         self._evaluate = compiled(self._evaluated)
 
@@ -92,6 +92,7 @@ class WorldLoss(nn.Module):
         # A mean over the horizon as well as over the samples.
         share = batch.share / len(before)
 
+        # All N value functions learn, from one target.
         values = run(self.world.values.stack(), before.flatten(0, 1), batch.values_kept).unflatten(1, before.shape[:2])
         errors = {
             "consistency": (latents[1:] - following).square().mean(-1),
@@ -104,6 +105,7 @@ class WorldLoss(nn.Module):
             logit = self.world.termination_logit(latents[1:], task)
             parts["termination"] = F.binary_cross_entropy_with_logits(logit, batch.terminated, reduction="sum") * share
             metrics = _termination_metrics(logit[-1].detach(), batch)
+        # The keys of `parts` name the settings of their weights: consistency_coef, reward_coef and so on.
         loss = torch.stack([getattr(settings, f"{name}_coef") * part for name, part in parts.items()]).sum()
         metrics |= {f"{name}_loss": part.detach() for name, part in parts.items()}
         return loss, metrics | {"total_loss": loss.detach()}, latents.detach()
@@ -113,6 +115,7 @@ class WorldLoss(nn.Module):
         """The encoded next observations (H, B, Z), and the value targets of each state and action (H, B)."""
         (model,) = self._used
         task, mask = self.world.embed(batch.task), model.mask_of(batch.task)
+        # Targets are constants: gradients flow through the predictions only.
         following = self.world.encode(batch.observation[1:], task)
         action = model.policy.act(following, task, mask, batch.target_noise)
         inputs = joined(following, task, action)
@@ -125,6 +128,7 @@ class WorldLoss(nn.Module):
 
 def _termination_metrics(logit: Tensor, batch: Batch) -> Metrics:
     """Shares of sequences that ended, that were predicted to end, and both: enough for precision and recall."""
+    # Only a sequence's last step can end its episode.
     ended, predicted = batch.terminated[-1], (torch.sigmoid(logit) > 0.5).float()
     counts = {"rate": ended, "foretold": predicted, "foretold_rightly": ended * predicted}
     return {f"termination_{name}": count.sum() * batch.share for name, count in counts.items()}
@@ -153,6 +157,7 @@ class PolicyLoss(nn.Module):
         value = self._value(batch.latents, task, choice.action, batch.policy_pair, batch.policy_kept)
         rho = self._settings.rho ** torch.arange(len(value), device=value.device).unsqueeze(1)
         share = batch.share / len(value)
+        # Scaled values: the entropy coefficient then suits tasks with small and large rewards.
         worth = self._settings.entropy_coef * choice.scaled_entropy + value / model.value_scale
         loss = -(worth * rho).sum() * share
         metrics = {
@@ -168,6 +173,7 @@ class PolicyLoss(nn.Module):
         task, mask = self._task_and_mask(batch)
         latent = batch.latents[0]
         action = self.policy.act(latent, task, mask, batch.policy_noise[0])
+        # The factors of the first step, which come first in the flattened (H + 1) x B.
         kept = None if batch.policy_kept is None else batch.policy_kept[:, : len(latent)]
         return self._value(latent, task, action, batch.policy_pair, kept)
 

@@ -1,4 +1,4 @@
-"""Gradient updates, which give the same weights on every rank."""
+"""Gradient updates, after which every rank has the same weights."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,6 +51,7 @@ class Training:
         self._policy_optimizer = self._optimizer("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
         self._samplers = samplers
+        # The number of the next gradient update, on the device, where a recorded step reads and advances it.
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
         self.totals = Totals(len(samplers), world.device)
         self._fill: Callable[[], None] = part(self._filled)
@@ -73,7 +74,8 @@ class Training:
         self._fill()
         world_metrics = self.world_replica.backward(self._batches)
         world_norm, world_finite, first_values = self._move_world()
-        # Every rank gets the values of the whole batch, so the scale is equal on all ranks to the last bit.
+        # Before the policy's loss, which divides by the scale. Every rank gets the values of the whole batch, so the
+        # scale is equal on all ranks to the last bit.
         values = self._world.total(first_values)
         follow_spread(self._model.value_scale, values, self._settings.tau)
         policy_metrics = self.policy_replica.backward(self._batches)
@@ -89,6 +91,7 @@ class Training:
     def _world_moved(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         norm, finite = self._world_optimizer.step()
         self._precision.learn_from(finite)
+        # As max_norm=1 does in the official program.
         self._model.world.limit_embeddings()
         return norm, finite, [self._first_values(batches) for batches in self._batches]
 
@@ -106,7 +109,6 @@ class Training:
         norm, finite = self._policy_optimizer.step()
         self._precision.learn_from(finite)
         follow(self._model.target, self._model.world.values, self._settings.tau)
-        # On the device, so that a recorded step counts by itself.
         self._number += self._settings.sync_freq
         return norm, finite
 
@@ -116,6 +118,7 @@ class Training:
 
     def _empty_batches(self, samplers: Sequence[Sampler]) -> list[list[Batch]]:
         settings, lanes = self._settings, self._world.lanes
+        # Gradients of sync_freq updates are added up, so each counts for its part of their mean.
         share = 1.0 / (settings.batch_size * settings.sync_freq)
         samples = settings.batch_size // lanes.total
         return [
