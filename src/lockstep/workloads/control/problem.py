@@ -39,6 +39,7 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
         hosted=True,
         tasks=Tasks(facts.action_dims, facts.episode_lengths, facts.episodic, facts.tasks),
         recorded=recorded,
+        # Public checkpoints of mt30 and mt80 must fit.
         other_sizes=settings.other_sizes,
     )
 
@@ -49,6 +50,7 @@ def check_inputs(config: ControlConfig) -> list[str]:
     if not isinstance(algorithm, TDMPC2Settings):
         return []
     if algorithm.checkpoint:
+        # Read only to check it: a wrong file is then refused before any rank starts.
         stored_weights(algorithm.checkpoint, config.run.runs_dir, _model(config))
     if not algorithm.offline:
         return []
