@@ -14,7 +14,7 @@ from lockstep.distributed.world import World
 
 
 class Points:
-    """Group g has vectors of 2 + g numbers, of which all beyond the second are noise; its number is in the second."""
+    """Group g has vectors of 2 + g numbers: the second is g, those after it are noise."""
 
     classes = 2
 

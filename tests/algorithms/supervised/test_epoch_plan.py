@@ -1,4 +1,4 @@
-"""Every sample once an epoch, whoever holds which lane."""
+"""Every sample is seen once per epoch, on any number of ranks."""
 
 import torch
 
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 def test_a_pass_of_ten_and_four_samples_in_batches_of_six():
     plan = Pass((10, 4), 6, lanes=2)
     assert plan.batches == 3
-    # Ten in three parts are 3 + 3 + 4, which two lanes hold in two places each; four are 1 + 1 + 2.
+    # Ten samples in three parts are 3 + 3 + 4, so each of two lanes needs two places; four samples are 1 + 1 + 2.
     assert plan.counts() == [4, 4, 6]
     assert [plan.width(0), plan.width(1)] == [2, 1]
     places = in_order(plan, range(2), CPU)[0]
@@ -41,7 +41,7 @@ def test_one_two_and_three_ranks_see_each_sample_exactly_once_in_the_same_batche
                 assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
 
 
-def test_the_order_is_another_in_every_epoch_and_for_every_seed():
+def test_the_order_differs_between_epochs_and_between_seeds():
     plan = Pass((100,), 10, lanes=1)
     orders = [shuffled(plan, seed, epoch, range(1), CPU)[0].index for seed, epoch in ((1, 0), (1, 1), (2, 0))]
     assert torch.equal(orders[0], shuffled(plan, 1, 0, range(1), CPU)[0].index)

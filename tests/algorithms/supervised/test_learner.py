@@ -1,4 +1,4 @@
-"""The learner in a world of one and of several: epochs, rates, validation, patience and the way back."""
+"""The supervised learner: epochs, learning rates, validation, early stopping and resuming."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ def train(learner, updates):
     return learner
 
 
-def test_an_epoch_has_every_sample_and_asks_for_an_evaluation(build):
+def test_an_epoch_covers_every_sample_and_ends_with_an_evaluation(build):
     learner = build()
     steps = []
     for _ in range(7):
@@ -54,7 +54,7 @@ def test_the_rate_warms_up_and_follows_its_schedule(build):
     assert learner.learning_rate() == pytest.approx(0.05, rel=0.02)
 
 
-def test_one_world_of_lanes_is_exact_whatever_the_cohorts(build):
+def test_fast_and_exact_mode_agree_up_to_rounding(build):
     fast, exact = train(build(), 9), train(build(sync="exact"), 9)
     first = torch.cat([value.flatten() for value in fast.model.state_dict().values()])
     second = torch.cat([value.flatten() for value in exact.model.state_dict().values()])
@@ -63,7 +63,7 @@ def test_one_world_of_lanes_is_exact_whatever_the_cohorts(build):
 
 
 @pytest.mark.parametrize("before", [3, 7, 10])
-def test_a_run_goes_on_in_the_middle_of_an_epoch(build, before):
+def test_a_run_resumes_in_the_middle_of_an_epoch(build, before):
     settings = {"ema_decay": 0.9, "lr_schedule": "plateau", "class_weights": True}
     undisturbed = train(build(**settings), 14)
     saved = train(build(**settings), before).state()
@@ -74,28 +74,28 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(build, before):
     assert resumed.state().state == undisturbed.state().state
 
 
-def test_a_run_goes_on_with_its_own_data_only(build):
+def test_a_run_resumes_with_its_own_data_only(build):
     learner = train(build(data_digest="aa"), 1)
     saved, weights = learner.state(), fingerprint(learner)
     other = build(data_digest="bb")
     with pytest.raises(UserError, match=r"digest is bb, but was aa .* continues with the data it was started with"):
         other.load(saved)
     assert other.updates == 0 and fingerprint(other) != weights
-    del saved.state["data_digest"]  # as states were before there was one
+    del saved.state["data_digest"]  # older checkpoints have no digest
     other.load(saved)
     assert other.updates == 1 and other.state().state["data_digest"] == "bb"
 
 
-def test_patience_ends_the_run_and_counts_only_gains():
+def test_early_stopping_counts_epochs_without_enough_improvement():
     settings = SupervisedSettings(patience=2, min_delta=0.1, min_epochs=5)
     patience, ends = Patience(), []
     for epoch, loss in enumerate([1.0, 0.95, 0.85, 0.84, float("nan"), 0.83], start=1):
         patience.note(loss, settings)
         ends.append(patience.over(epoch, settings))
-    # 0.95 is no gain on 1.0, 0.85 is one; two epochs later patience is over, and the fifth epoch allows it.
+    # 0.95 improves on 1.0 by less than min_delta, 0.85 by more; two epochs later, in the fifth, the run may end.
     assert ends == [False, False, False, False, True, True]
     assert patience.best == 0.85
-    # A run that ended so can be given more.
+    # A finished run can be resumed with more patience.
     assert not patience.over(6, replace(settings, patience=9))
     assert Patience.load(patience.state()) == patience
     assert Patience.load(Patience().state()) == Patience()
@@ -111,17 +111,17 @@ def test_a_plateau_halves_the_rate():
     assert not patience.over(7, settings)
 
 
-def test_a_run_ends_early_when_nothing_is_gained(build):
+def test_a_run_without_improvement_ends_early(build):
     learner = build(epochs=50, patience=2, min_delta=10.0)
     while not learner.done():
         learner.step()
-    # The first epoch sets the mark, two more pass in vain.
+    # The first epoch sets the best loss; two more do not improve on it.
     assert learner.steps == 3 * 101
 
 
-def test_the_average_answers_and_the_weights_are_trained(build):
+def test_predictions_use_the_moving_average_of_the_trained_weights(build):
     learner = train(build(ema_decay=0.5), 1)
-    # The average goes 1 - 1/10 of the way at the first update.
+    # At the first update the average moves 1 - 1/10 of the way.
     assert average_share(0.5, 0) == pytest.approx(0.9) and average_share(0.5, 1000) == 0.5
     start = build(ema_decay=0.5).model.network.outer.bias
     trained, average = learner.model.network.outer.bias, learner.model.average.outer.bias
@@ -130,7 +130,7 @@ def test_the_average_answers_and_the_weights_are_trained(build):
     assert torch.equal(learner.model(inputs)[0], learner.model.average(inputs, None).log_softmax(1))
 
 
-def test_metrics_wait_for_the_log_point(build):
+def test_metrics_are_reported_at_log_points_only(build):
     learner, plain = build(log_every=3), build()
     reports = [learner.step() for _ in range(7)]
     assert [bool(report[0]) for report in reports] == [False, False, True, False, False, True, True]
@@ -158,7 +158,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_or_stops_the_run(build):
         assert fingerprint(learner) == before
 
 
-def test_numbers_that_do_not_go_together_are_refused(configured):
+def test_invalid_combinations_are_refused(configured):
     with pytest.raises(UserError, match="batch_size 4 is less than the run's 8 lanes; raise it to 8, or set --lanes 4"):
         configured(batch_size=4)
     assert configured(batch_size=4, lanes=4).effective_lanes == 4
@@ -171,11 +171,11 @@ def test_weak_scaling_grows_the_batch_and_the_rate(configured):
     assert (grown.algorithm.batch_size, grown.algorithm.learning_rate) == (256, 2e-3)
 
 
-def test_all_samples_are_measured_after_an_epoch_unless_the_run_says_otherwise(configured):
+def test_by_default_every_epoch_is_validated_on_all_samples(configured):
     assert (configured().run.eval_every, configured().run.eval_episodes) == (10**15, 10**9)
     assert SupervisedSettings(patience=0).watches(configured().run)
     assert not SupervisedSettings(patience=0).watches(configured(eval_every=0).run)
-    # Patience and plateaus need validations, whether or not a best is chosen.
+    # Patience and plateaus need validations even if the best weights are not kept.
     assert SupervisedSettings(patience=1).watches(configured(eval_every=0).run)
 
 

@@ -1,4 +1,4 @@
-"""Numbers worked out by hand, and shares that add up."""
+"""Losses worked out by hand, and shares of a batch that add up."""
 
 import math
 
@@ -25,13 +25,13 @@ def one(probabilities, label, gamma=0.0, smoothing=0.0):
 
 def test_cross_entropy_focal_and_smoothed():
     assert one([0.5, 0.25, 0.25], 1) == pytest.approx(math.log(4))
-    # What is three quarters wrong counts 0.75 squared.
+    # A probability of 0.25 gives the focal factor (1 - 0.25) ** 2.
     assert one([0.5, 0.25, 0.25], 1, gamma=2.0) == pytest.approx(0.5625 * math.log(4))
     mean = (math.log(2) + 2 * math.log(4)) / 3
     assert one([0.5, 0.25, 0.25], 1, smoothing=0.3) == pytest.approx(0.7 * math.log(4) + 0.3 * mean)
 
 
-def test_smoothing_and_class_weights_are_pytorchs():
+def test_label_smoothing_equals_pytorchs():
     logits, label = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
     log = F.log_softmax(logits, 1)
     value = sample_losses(log, log.gather(1, label[:, None]).squeeze(1), 0.0, 0.1)
@@ -44,7 +44,7 @@ def test_inverse_frequencies():
     assert inverse_frequency(counts, 0.5).tolist() == pytest.approx([0.5**0.5, 1.0, 0.0])
 
 
-def test_the_classes_counted_by_lanes_are_all_samples(points):
+def test_class_counts_of_all_lanes_cover_every_sample(points):
     data = points((50, 0, 21))
     parts = [class_counts(data, range(lane, lane + 1), 4, torch.device("cpu")) for lane in range(4)]
     labels = torch.cat([data.labels(group, torch.arange(size)) for group, size in enumerate(data.sizes)])
@@ -53,7 +53,7 @@ def test_the_classes_counted_by_lanes_are_all_samples(points):
 
 
 class Fixed(nn.Module):
-    """Logits that do not depend on what is seen."""
+    """Logits that do not depend on the input."""
 
     def __init__(self):
         super().__init__()
@@ -79,7 +79,7 @@ def test_shares_of_uneven_parts_with_padding_add_up_to_the_mean_over_all_samples
     torch.testing.assert_close(found[0][1]["log_loss"] + found[1][1]["log_loss"], plain.detach())
 
 
-def test_members_learn_apart_and_are_believed_together():
+def test_predictions_average_the_probabilities_of_members():
     logits = torch.tensor([[[0.0, 0.0], [math.log(9.0), 0.0]]])
     log_probabilities = by_member(logits)
     torch.testing.assert_close(log_probabilities.exp(), torch.tensor([[[0.5, 0.5], [0.9, 0.1]]]))
@@ -89,7 +89,7 @@ def test_members_learn_apart_and_are_believed_together():
 
 
 class Two(Fixed):
-    """Two members with opinions of their own."""
+    """Two members with different logits."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ class Two(Fixed):
         return self.logits.expand(len(inputs), 2, 2)
 
 
-def test_the_loss_of_members_is_the_mean_of_theirs(points):
+def test_the_loss_is_the_mean_of_the_members_losses(points):
     data, index = points((8,)), torch.arange(8)
     eighth = torch.tensor(1 / 8)
     batch = Batch(data, 0, index, torch.ones(8), torch.zeros_like(index), eighth, eighth)

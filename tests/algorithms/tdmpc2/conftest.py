@@ -1,11 +1,11 @@
-"""A task small enough to reason about: a point that is paid for being near the origin, pushed by its action."""
+"""A task small enough to reason about: a point, pushed by its action, is rewarded for being near the origin."""
 
 import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.algorithm import TDMPC2
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.compute import random
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
@@ -13,11 +13,11 @@ from lockstep.envs.vector_env import Transition
 from lockstep.rl.problem import Continuous, EnvProblem, Tasks
 
 LENGTH = 20
-LAYOUT = Layout(TDMPC2Settings, network=WorldModel)
+LAYOUT = Layout(TDMPC2Settings, network=WorldModelSettings)
 
 
 class Point:
-    """Points in the plane; with `ends`, an episode is over by the rules where a point is far from the origin."""
+    """Points in the plane; with `ends`, an episode terminates when its point is far from the origin."""
 
     def __init__(self, index, seed, ends=False, tasks=1):
         self.index, self.seed, self.ends = index, seed, ends
@@ -49,7 +49,7 @@ class Point:
     def step(self, action):
         assert action.shape == (self.count, 2) and action.device.type == "cpu" and bool((action.abs() <= 1).all())
         self.actions.append(action.clone())
-        # The second task is the first with its action turned round.
+        # The second task is the first with the sign of its action flipped.
         push = torch.where(self.task[:, None] == 1, -action, action)
         self.speed = 0.8 * self.speed + 0.2 * push
         self.place = self.place + self.speed

@@ -1,4 +1,4 @@
-"""Fed the same weights, batch and draws, every number is that of the official program."""
+"""With the same weights, batch and random draws, every number equals the official program's."""
 
 import json
 import math
@@ -8,18 +8,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lockstep.algorithms.tdmpc2.discrete import Bins, symexp, symlog
-from lockstep.algorithms.tdmpc2.layers import run
-from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model, joined
-from lockstep.algorithms.tdmpc2.official import converted, read_official
-from lockstep.algorithms.tdmpc2.planner import Planner, PlanNoise, Search
-from lockstep.algorithms.tdmpc2.value_scale import follow_spread
+from lockstep.algorithms.tdmpc2.model.discrete import Bins, symexp, symlog
+from lockstep.algorithms.tdmpc2.model.layers import run
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.official import converted, read_official
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, PlanNoise
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
+from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.optimizer import Optimizer
 from lockstep.rl.target_networks import follow
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "control"
 TOLERANCE = 1e-5
+USED = (
+    *("consistency_coef", "reward_coef", "value_coef", "termination_coef", "rho", "entropy_coef"),
+    *("horizon", "iterations", "num_samples", "num_elites", "num_pi_trajs"),
+)
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"needs the golden numbers in {DATA}")
 
 
@@ -62,6 +67,11 @@ class Case:
         fraction = self.config["episode_length"] / self.config["discount_denom"]
         return min(max((fraction - 1) / fraction, self.config["discount_min"]), self.config["discount_max"])
 
+    @property
+    def settings(self):
+        """The settings that losses and planner read, as the official program had them."""
+        return TDMPC2Settings(**{name: self.config[name] for name in USED})
+
     def batch(self):
         target_noise, target_pair, policy_noise, policy_pair = self.draws("update")
         batch = self.under("batch")
@@ -89,7 +99,7 @@ def case(request):
     return Case(request.param)
 
 
-def test_numbers_as_classes():
+def test_two_hot_bins_and_their_cross_entropy():
     case, bins = Case("math"), Bins()
     x = case.tensors["x"].squeeze(-1)
     close(symlog(x), case.tensors["symlog"].squeeze(-1))
@@ -100,7 +110,7 @@ def test_numbers_as_classes():
     close(bins.cross_entropy(logits, x[3:8]), case.tensors["soft_ce"].squeeze(-1))
 
 
-def test_forward_passes(case, tmp_path):
+def test_networks_compute_the_same_outputs(case, tmp_path):
     model, expected = case.model(tmp_path), case.under("forward")
     batch = case.batch()
     with torch.no_grad():
@@ -120,12 +130,9 @@ def test_forward_passes(case, tmp_path):
             close(ends.unsqueeze(-1), expected["termination"])
 
 
-def test_one_update(case, tmp_path):
+def test_one_update_gives_the_same_weights_and_metrics(case, tmp_path):
     model, batch, c = case.model(tmp_path), case.batch(), case.config
-    weights = Weights(
-        c["consistency_coef"], c["reward_coef"], c["value_coef"], c["termination_coef"], c["rho"], c["entropy_coef"]
-    )
-    world_loss, policy_loss = WorldLoss(model, weights, case.discount), PolicyLoss(model, weights)
+    world_loss, policy_loss = WorldLoss(model, case.settings, case.discount), PolicyLoss(model, case.settings)
     named = dict(model.world.named_parameters())
     world = Optimizer(named, 1e-8, c["grad_clip_norm"], scales={"encoder.": c["enc_lr_scale"]})
     policy = Optimizer(dict(model.policy.named_parameters()), 1e-5, c["grad_clip_norm"])
@@ -154,10 +161,11 @@ def test_one_update(case, tmp_path):
         close(model.state_dict()[name], value)
 
 
-def plan_noise(case, search):
+def plan_noise(case):
+    settings = case.settings
     draws = [value.unsqueeze(0) for value in case.draws("plan")]
-    prior, draws = draws[: search.horizon], draws[search.horizon :]
-    loop, (gumbel, final) = draws[: 3 * search.iterations], draws[3 * search.iterations :]
+    prior, draws = draws[: settings.horizon], draws[settings.horizon :]
+    loop, (gumbel, final) = draws[: 3 * settings.iterations], draws[3 * settings.iterations :]
     return PlanNoise(
         prior=torch.stack(prior, 1),
         actions=torch.stack(loop[0::3], 1),
@@ -168,21 +176,19 @@ def plan_noise(case, search):
     )
 
 
-def test_a_planned_action(case, tmp_path):
-    c, plan = case.config, case.under("plan")
-    search = Search(c["horizon"], c["iterations"], c["num_samples"], c["num_elites"], c["num_pi_trajs"])
-    planner = Planner(case.model(tmp_path), search, case.discount)
-    noise = plan_noise(case, search)
+def test_a_plan_gives_the_same_action(case, tmp_path):
+    plan = case.under("plan")
+    planner = Planner(case.model(tmp_path), case.settings, case.discount)
+    noise = plan_noise(case)
     action, mean = planner.plan(plan["obs"], plan["prev_mean_before"].unsqueeze(0), noise, None, explores=True)
     close(action[0], plan["action"])
     close(mean[0], plan["prev_mean_after"])
 
 
-def test_plans_for_several_environments_at_once_are_those_for_each(case, tmp_path):
-    c, plan = case.config, case.under("plan")
-    search = Search(c["horizon"], c["iterations"], c["num_samples"], c["num_elites"], c["num_pi_trajs"])
-    planner = Planner(case.model(tmp_path), search, case.discount)
-    noise = plan_noise(case, search)
+def test_planning_for_several_environments_equals_planning_for_each(case, tmp_path):
+    plan = case.under("plan")
+    planner = Planner(case.model(tmp_path), case.settings, case.discount)
+    noise = plan_noise(case)
     twice = PlanNoise(**{k: v if k == "pairs" else torch.cat((v.flip(1), v)) for k, v in vars(noise).items()})
     observation = torch.cat((plan["obs"] + 1.0, plan["obs"]))
     previous = torch.stack((plan["prev_mean_before"] * 0, plan["prev_mean_before"]))

@@ -1,4 +1,4 @@
-"""A learner that trains by the GPU's kernels, which Triton's interpreter runs here, has the weights of one without."""
+"""Training with the GPU kernels, run here by Triton's interpreter, gives the weights of training without them."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ CHOICES = [{}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"sync_freq": 2}]
 
 
 @pytest.mark.slow
-def test_training_by_kernels_is_training_step_by_step(make_learner, monkeypatch):
+def test_training_with_kernels_equals_eager_training(make_learner, monkeypatch):
     pytest.importorskip("triton", reason="the kernels are written in Triton")
     if os.environ.get("TRITON_INTERPRET") != "1":
         # Triton decides between compiler and interpreter when it is imported.

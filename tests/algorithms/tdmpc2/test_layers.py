@@ -1,14 +1,14 @@
-"""On a GPU the layers are kernels: held to the plain layers by Triton's interpreter, and on a GPU by the GPU."""
+"""On a GPU the layers are kernels: compared with the plain layers in Triton's interpreter, and on a GPU."""
 
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.layers import Ensemble, mlp, run
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, mlp, run
 from lockstep.compute.ops import fused_norm
 
 
 def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
-    """What networks answer, and every gradient, by name."""
+    """Outputs and gradients of networks, by name."""
     torch.manual_seed(3)
     plain, distributions = mlp(5, [features] * 2, 4), mlp(5, [features], features, simplex)
     ensemble = Ensemble(3, 5, [features] * 2, 4)
@@ -29,7 +29,7 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
                 "ensemble": ensemble(seen),
                 "some dropped": ensemble(seen, kept),
                 "two members": run(ensemble.stack(torch.tensor([2, 2], device=device)), seen),
-                "looked through": run(frozen, seen, kept),
+                "frozen": run(frozen, seen, kept),
             }
         for name, answer in answers.items():
             wanted = torch.randn(answer.shape, generator=torch.Generator().manual_seed(1)).to(device)
@@ -44,10 +44,10 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
 
 
 def compare(device, tolerance=3e-5, **sizes):
-    """Every number of the kernels is that of the plain layers, as far as the largest of its kind can be told apart."""
+    """Compare kernels with plain layers, relative to the largest value of each tensor."""
     ours, theirs = results(device, True, **sizes), results(device, False, **sizes)
     assert ours.keys() == theirs.keys()
-    assert sum("looked through" in name for name in ours) == 2
+    assert sum("frozen" in name for name in ours) == 2
     for name, wanted in theirs.items():
         largest = float(wanted.abs().max())
         assert largest > 0.01, name
@@ -67,7 +67,7 @@ def test_kernels_compute_the_layers_on_a_gpu(features):
 
 
 if __name__ == "__main__":
-    # More rows than are looked after at once, and neither they nor the features a power of two.
+    # More rows than one program handles; neither rows nor features are a power of two.
     compare(torch.device("cpu"), features=24, rows=202, simplex=8)
     compare(torch.device("cpu"), features=48, rows=18, simplex=2)
     compare(torch.device("cpu"), 0.1, features=24, rows=18, simplex=8, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""The learner: when it acts how, how often it learns, and that all of it is the world's."""
+"""The learner: how it acts, how often it learns, and that neither depends on the number of ranks."""
 
 import importlib.util
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lockstep.algorithms.tdmpc2.evaluator import TaskEvaluation
+from lockstep.algorithms.tdmpc2.planning.evaluator import TaskEvaluation
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage.checkpoint import weights_hash
 
@@ -15,7 +15,7 @@ MINE = str(Path(__file__).parent / "conftest.py")
 
 
 def learner_in(world, **changes):
-    """A learner of the small task on a rank of the pool, which knows nothing of fixtures."""
+    """A learner of the small task on a rank of the pool, where fixtures are not available."""
     spec = importlib.util.spec_from_file_location("tdmpc2_point", MINE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -26,11 +26,11 @@ def numbers(report, *names):
     return [round(report[f"train/{name}"].mean, 6) for name in names]
 
 
-def test_random_actions_come_first_then_plans_and_the_ratio_is_kept_and_told(make_learner):
+def test_random_actions_come_first_then_plans_and_the_update_ratio_is_kept_and_logged(make_learner):
     learner = make_learner(seed_steps=120, pretrain_updates=5, updates_per_step=0.25)
-    told = [numbers(learner.step()[0], "gradient_updates", "updates_per_step") for _ in range(3)]
+    logged = [numbers(learner.step()[0], "gradient_updates", "updates_per_step") for _ in range(3)]
     # Steps 120, 128, ... 152 of the second round: five updates and two for each further eight steps; then 20 a round.
-    assert told == [[0, 0.0], [5 + 2 * 4, 13 / 80], [20, 0.25]]
+    assert logged == [[0, 0.0], [5 + 2 * 4, 13 / 80], [20, 0.25]]
     assert learner.gradient_updates == 33 and learner.steps == 240
     (env,) = learner.made
     actions = torch.stack(env.actions)
@@ -83,7 +83,7 @@ def test_a_plan_is_forgotten_when_its_episode_ends(make_learner):
 
 
 @pytest.mark.parametrize("changes", [{"mpc": False}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"dropout": 0.0}])
-def test_a_saved_run_goes_on_to_the_same_bits(make_learner, changes):
+def test_a_resumed_run_continues_bitwise_identically(make_learner, changes):
     changes = {**changes, "n_steps": 5, "seed_steps": 40}
     undisturbed = make_learner(**changes)
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_a_saved_run_goes_on_to_the_same_bits(make_learner, changes):
     assert weights_hash(resumed.model.state_dict()) == weights_hash(undisturbed.model.state_dict())
 
 
-def test_episodes_are_counted_right_after_a_resume_with_rounds_of_another_length(make_learner):
+def test_episode_lengths_stay_correct_after_a_resume_with_another_n_steps(make_learner):
     before = make_learner(n_steps=10)
     before.step()
     after = make_learner(n_steps=7)
@@ -111,20 +111,20 @@ def test_episodes_are_counted_right_after_a_resume_with_rounds_of_another_length
     assert {length.maximum for length in lengths if length.count} == {20.0}
 
 
-def test_a_run_goes_on_with_plans_of_another_length_but_not_with_other_environments(make_learner):
+def test_a_resume_may_change_the_horizon_but_not_the_number_of_environments(make_learner):
     before = make_learner(seed_steps=40)
     before.step()
     assert bool(before.state().lanes[0]["plan"].any())
     for changes in ({"horizon": 2}, {"mpc": False}):
         after = make_learner(seed_steps=40, **changes)
         after.load(before.state())
-        assert not bool(after.state().lanes[0]["plan"].any()), "they are made anew"
+        assert not bool(after.state().lanes[0]["plan"].any()), "plans of another shape must be discarded"
         after.step()
     with pytest.raises(UserError, match="the checkpoint has 8 environments where this run would have 16"):
         make_learner(num_envs=16, seed_steps=48).load(before.state())
 
 
-def test_actions_that_a_task_does_not_have_are_zero_also_where_they_are_random(make_learner):
+def test_components_that_a_task_does_not_have_are_zero_in_random_actions_too(make_learner):
     learner = make_learner(tasks=2, actions=(2, 1))
     for _ in range(2):
         learner.step()
@@ -138,7 +138,7 @@ def test_several_tasks_are_all_evaluated(make_learner):
     assert len(evaluation.returns) == 4
 
 
-def test_what_each_task_earns_is_logged_by_its_name():
+def test_the_mean_return_of_each_task_is_logged_by_its_name():
     tasks = [0.0, 1.0, 1.0]
     found = TaskEvaluation([10.0, 2.0, 4.0], [5, 5, 5], 1, {"pole_task": tasks}, ("up", "down"), "pole_task")
     assert found.numbers() == {
@@ -149,7 +149,7 @@ def test_what_each_task_earns_is_logged_by_its_name():
     }
 
 
-def test_a_run_begins_with_the_weights_that_it_is_given(make_learner, tmp_path):
+def test_a_run_starts_from_a_given_checkpoint(make_learner, tmp_path):
     source = make_learner(seed=5)
     save_file(
         {name: value.contiguous() for name, value in source.model.state_dict().items()}, tmp_path / "w.safetensors"
@@ -159,11 +159,11 @@ def test_a_run_begins_with_the_weights_that_it_is_given(make_learner, tmp_path):
     assert weights_hash(learner.model.state_dict()) == weights_hash(source.model.state_dict())
 
 
-def test_a_run_can_stop_where_a_gradient_is_not_finite(make_learner):
-    for what in ("skip", "stop"):
-        learner = make_learner(nonfinite=what, seed_steps=24)
+def test_a_non_finite_gradient_is_skipped_or_stops_the_run(make_learner):
+    for policy in ("skip", "stop"):
+        learner = make_learner(nonfinite=policy, seed_steps=24)
         next(learner.model.parameters()).register_hook(lambda gradient: gradient * float("nan"))
-        if what == "stop":
+        if policy == "stop":
             with pytest.raises(RunFailed, match="were not finite"):
                 learner.step()
         else:
@@ -178,7 +178,7 @@ def test_a_horizon_that_no_episode_reaches_is_refused(make_learner):
             learner.step()
 
 
-def test_the_gradients_of_several_updates_make_one_step(make_learner):
+def test_sync_freq_averages_the_gradients_of_several_updates(make_learner):
     single, double = make_learner(batch_size=32), make_learner(batch_size=32, sync_freq=2)
     for learner in (single, double):
         learner.step()
@@ -199,12 +199,12 @@ def test_updates_are_applied_in_whole_groups(make_learner):
     learner = make_learner(sync_freq=4, pretrain_updates=6)
     learner.step()
     report = learner.step()[0]
-    # 6 and one for each further step are due: 6, 7, ... 15, of which groups of four are made.
+    # 6 updates are due at first and one more after each step: 6, 7, ... 15. Whole groups of four are applied.
     assert learner.gradient_updates == 12 and numbers(report, "gradient_updates") == [12]
 
 
 def train_and_compare(world, changes, rounds):
-    """Train; after every step of the optimiser all ranks must hold the same weights. Called by every rank."""
+    """Train, checking after every optimiser step that all ranks hold the same weights. Called by every rank."""
     learner = learner_in(world, **changes)
     steps, training = [], learner._training
     once = training._step
@@ -223,7 +223,7 @@ def train_and_compare(world, changes, rounds):
 
 
 @pytest.mark.parametrize("sync", ["fast", "exact"])
-def test_replicas_are_equal_after_every_step_also_where_gradients_are_added_up(ranks, sync):
+def test_replicas_are_equal_after_every_optimiser_step_with_accumulated_gradients(ranks, sync):
     changes = {"sync": sync, "sync_freq": 3, "lanes": 4, "seed_steps": 24, "pretrain_updates": 6, "mpc": False}
     (one,) = ranks.run(train_and_compare, changes, 1, ranks=1)
     two = ranks.run(train_and_compare, changes, 1, ranks=2)
@@ -235,7 +235,7 @@ def test_replicas_are_equal_after_every_step_also_where_gradients_are_added_up(r
 
 
 def scale_after(world, changes):
-    """The scale of the values after some updates of values that lie far apart. Called by every rank."""
+    """The value scale after some updates with widely spread values. Called by every rank."""
     learner = learner_in(world, **changes)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(1)
@@ -244,7 +244,7 @@ def scale_after(world, changes):
     return float(learner.model.value_scale)
 
 
-def test_the_scale_of_the_values_is_taken_over_all_ranks(ranks):
+def test_the_value_scale_is_computed_over_all_ranks(ranks):
     changes = {"seed_steps": 48, "mpc": False, "tau": 0.5, "lanes": 4}
     (one,) = ranks.run(scale_after, changes, ranks=1)
     two, three = ranks.run(scale_after, changes, ranks=2), ranks.run(scale_after, changes, ranks=3)

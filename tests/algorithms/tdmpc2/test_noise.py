@@ -1,6 +1,6 @@
-"""Bulk random numbers: the right distributions, the same whoever draws them, and never twice the same.
+"""Bulk random numbers: the right distributions, independent of the rank that draws them, and never repeated.
 
-The GPU's kernels are held to the plain draws by Triton's interpreter, and on a GPU by the GPU.
+The GPU kernels are compared with the eager draws in Triton's interpreter and, if there is one, on a GPU.
 """
 
 import pytest
@@ -14,7 +14,7 @@ def test_normals_have_the_moments_of_a_normal_distribution():
     assert numbers.shape == (2, 50_001)
     for power, expected, tolerance in ((1, 0.0, 0.02), (2, 1.0, 0.03), (3, 0.0, 0.1), (4, 3.0, 0.2)):
         assert abs(float(numbers.pow(power).mean()) - expected) < tolerance
-    # Neighbours of one pair come from the same radius; they must not be correlated for it.
+    # The two numbers of a pair share a radius, but must not be correlated.
     assert abs(float((numbers[:, :-1:2] * numbers[:, 1::2]).mean())) < 0.02
 
 
@@ -24,7 +24,7 @@ def test_uniforms_fill_the_range():
     assert float(numbers.min()) >= 0 and float(numbers.max()) < 1 and float((counts - 4000).abs().max()) < 300
 
 
-def test_draws_depend_on_index_step_and_purpose_and_not_on_who_is_drawn_together():
+def test_draws_depend_on_index_step_and_purpose_but_not_on_the_rest_of_the_batch():
     together = noise.normals(5, "test", torch.arange(4), torch.tensor(7), 10)
     assert torch.equal(together[2:3], noise.normals(5, "test", torch.tensor([2]), 7, 10))
     others = [("other", 5, 7), ("test", 6, 7), ("test", 5, 8)]
@@ -33,7 +33,7 @@ def test_draws_depend_on_index_step_and_purpose_and_not_on_who_is_drawn_together
     assert len(set(together.flatten().tolist())) == 40
 
 
-def test_dropout_leaves_out_its_share_and_keeps_the_mean():
+def test_dropout_zeroes_its_share_and_scales_the_rest():
     factors = noise.kept(3, "test", torch.arange(2), 1, 100_000, dropout=0.25)
     torch.testing.assert_close(factors.unique(), torch.tensor([0.0, 4 / 3]))
     assert abs(float((factors == 0).float().mean()) - 0.25) < 0.005
@@ -49,7 +49,7 @@ def test_pairs_are_of_different_members_and_all_come_up_equally():
 
 
 def compare(device, count):
-    """What the kernels draw is what the host draws: its bits, or, where logarithms are in it, its digits."""
+    """Kernels draw the host's numbers: dropout factors to the bit, normal numbers up to rounding."""
 
     def draws(where):
         index, step = torch.arange(3, device=where) + 2**32 - 3, torch.tensor(2**31 + 7, device=where)

@@ -1,10 +1,10 @@
-"""Checkpoints of the official program: both of their layouts, and files that are none."""
+"""Checkpoints of the official program: both layouts, and files that are not checkpoints."""
 
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.official import read_official
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.official import read_official
 from lockstep.errors import UserError
 
 NETWORKS = {
@@ -22,7 +22,7 @@ def model(tasks=1):
 
 
 def official_state(model, old):
-    """The model's weights as the official program names them, in its present layout or that of before 2025."""
+    """The model's weights as the official program names them, in its current layout or the one before 2025."""
     state = {"log_std_min": torch.tensor(-10), "log_std_dif": torch.tensor(12), "_action_masks": torch.ones(1, 2)}
     for name, value in model.state_dict().items():
         room = next((room for room in NETWORKS if name.startswith(room)), None)
@@ -53,7 +53,7 @@ def test_both_layouts_give_the_models_own_names(tmp_path, old, tasks):
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_a_state_dict_that_is_not_inside_anything_is_read_too(tmp_path):
+def test_a_bare_state_dict_is_read_too(tmp_path):
     torch.save(official_state(model(), old=False), tmp_path / "agent.pt")
     assert "policy.layers.0.weight" in read_official(tmp_path / "agent.pt")
 

@@ -1,4 +1,4 @@
-"""On a GPU: compiled and recorded, up to rounding the same training; and nothing waits."""
+"""On a GPU: compiled and recorded training equals eager training up to rounding, and nothing waits for the device."""
 
 import pytest
 import torch
@@ -11,12 +11,12 @@ GPU = torch.device("cuda", 0)
 
 @pytest.fixture(autouse=True)
 def compiled_anew():
-    """Every learner is compiled by itself; torch gives up after a few that differ."""
+    """Reset the compiler for every learner: torch stops compiling after a few variants of a function."""
     torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("changes", [{}, {"ends": True}, {"tasks": 2, "task_dim": 4}, {"mpc": False}, {"sync_freq": 2}])
-def test_recorded_training_is_plain_training_up_to_rounding(make_learner, changes):
+def test_recorded_training_equals_eager_training_up_to_rounding(make_learner, changes):
     torch.set_float32_matmul_precision("highest")
     plain = make_learner(World(device=GPU), compile="none", **changes)
     recorded = make_learner(World(device=GPU), compile="auto", **changes)
@@ -28,7 +28,7 @@ def test_recorded_training_is_plain_training_up_to_rounding(make_learner, change
         torch.testing.assert_close(recorded.model.state_dict()[name], value, rtol=1e-2, atol=4e-3)
 
 
-def test_a_recorded_run_repeats_its_bits_and_goes_on_from_a_saved_state(make_learner):
+def test_a_recorded_run_is_reproducible_and_resumes_bitwise_identically(make_learner):
     one, other = (make_learner(World(device=GPU)) for _ in range(2))
     for learner in (one, other):
         learner.step(), learner.step()

@@ -1,4 +1,4 @@
-"""Problems that were not made for TD-MPC2: what it assumes about them, and what it cannot learn."""
+"""Problems that are not written for TD-MPC2: its assumptions about them, and those it refuses."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 class Counter:
-    """Counts steps in a picture of 2 x 3 bytes; every fifth one ends an episode. It keeps no index and no task."""
+    """Counts steps in a picture of 2 x 3 bytes; every fifth one ends an episode. It has no index and no task."""
 
     observation_shape = (2, 3)
 
@@ -58,13 +58,13 @@ def counting(**changes):
     )
 
 
-def test_a_problem_that_says_nothing_of_its_episodes_may_end_them_after_a_thousand_steps():
+def test_by_default_episodes_have_a_thousand_steps_and_may_terminate():
     spaces = spaces_of(counting())
     assert (spaces.observation, spaces.actions, spaces.episode_lengths) == (6, (2,), (1000,)) and spaces.terminates
     assert not spaces_of(counting(), episodic=False).terminates
 
 
-def test_environments_that_keep_no_count_get_one():
+def test_environments_without_a_step_count_get_one():
     env = environments(counting(), torch.tensor([4, 7]), 1, CPU)
     assert env.reset().tolist() == [[0.0] * 6] * 2
     counts = []
@@ -76,7 +76,7 @@ def test_environments_that_keep_no_count_get_one():
     assert done.observation.dtype == torch.float32 and done.final_observation.shape == (2, 6)
 
 
-def test_any_problem_with_continuous_actions_is_learned_and_goes_on_to_the_same_bits(make_config):
+def test_any_problem_with_continuous_actions_is_learned_and_resumes_bitwise_identically(make_config):
     config = make_config(n_steps=5, seed_steps=40)
     world = World().with_lanes(config.effective_lanes, config.run.sync)
     undisturbed, resumed = (TDMPC2().build(config, world, counting()) for _ in range(2))
@@ -89,12 +89,12 @@ def test_any_problem_with_continuous_actions_is_learned_and_goes_on_to_the_same_
     assert undisturbed.evaluate(2, seed=1).lengths == [5, 5]
 
 
-def test_a_choice_of_actions_is_refused_in_one_line(make_config):
+def test_discrete_actions_are_refused_in_one_line(make_config):
     with pytest.raises(UserError, match="tdmpc2: needs continuous actions, and counting has 4 to choose from; choose"):
         TDMPC2().build(make_config(), World(), counting(actions=Discrete(4)))
 
 
-def test_episodes_that_nobody_can_record_are_refused(make_config):
+def test_data_dir_is_refused_if_the_problem_has_no_recorded_episodes(make_config):
     config = make_config(data_dir="somewhere")
     learner = TDMPC2().build(config, World().with_lanes(config.effective_lanes, "fast"), counting())
     with pytest.raises(UserError, match="counting has no recorded episodes to learn from; leave it out"):

@@ -1,8 +1,8 @@
-"""Batches hold what happened: the point's own law tells whether observations, actions and rewards belong together."""
+"""Batches hold real sequences: the point's dynamics show whether observations, actions and rewards belong together."""
 
 import torch
 
-from lockstep.algorithms.tdmpc2.losses import Batch
+from lockstep.algorithms.tdmpc2.training.losses import Batch
 
 
 def filled(learner, update=0):
@@ -13,7 +13,7 @@ def filled(learner, update=0):
     return [batches[0] for batches in training._batches]
 
 
-def check_law(batch: Batch):
+def check_dynamics(batch: Batch):
     """Every step of every sequence follows from the one before it."""
     place, speed = batch.observation.split(2, -1)
     expected_speed = 0.8 * speed[:-1] + 0.2 * batch.action
@@ -22,23 +22,23 @@ def check_law(batch: Batch):
     torch.testing.assert_close(batch.reward, torch.exp(-place[1:].square().sum(-1)))
 
 
-def test_sequences_are_what_happened_also_at_the_end_of_episodes(make_learner):
+def test_sequences_follow_the_dynamics_up_to_the_end_of_an_episode(make_learner):
     learner = make_learner(ends=True, seed_steps=10_000)
     for _ in range(6):
         learner.step()
     ended = 0.0
     for update in range(20):
         (batch,) = filled(learner, update)
-        check_law(batch)
-        # Where an episode ended by the rules the point is far away, and nowhere else.
+        check_dynamics(batch)
+        # An episode has terminated exactly where the point is far away.
         far = (batch.observation[1:, :, :2].abs() > 2).any(-1)
         assert torch.equal(far, batch.terminated.bool())
         ended += float(batch.terminated.sum())
-        assert not bool(batch.terminated[:-1].any()), "a sequence goes on behind an end"
+        assert not bool(batch.terminated[:-1].any()), "a sequence continues after a termination"
     assert ended > 0
 
 
-def test_a_lanes_part_of_a_batch_does_not_depend_on_the_lanes_beside_it(make_learner):
+def test_a_lanes_part_of_a_batch_does_not_depend_on_other_lanes(make_learner):
     together, apart = make_learner(dropout=0.3), make_learner(dropout=0.3, sync="exact")
     for learner in (together, apart):
         learner.step()
@@ -55,18 +55,18 @@ def test_a_lanes_part_of_a_batch_does_not_depend_on_the_lanes_beside_it(make_lea
     assert whole.share == parts[0].share == 1 / 32
 
 
-def test_every_update_draws_anew(make_learner):
+def test_every_update_samples_other_sequences(make_learner):
     learner = make_learner()
     learner.step()
     one, other = ({k: v.clone() for k, v in vars(filled(learner, n)[0]).items() if k == "action"} for n in (3, 4))
     assert not torch.equal(one["action"], other["action"])
 
 
-def test_several_tasks_are_told_apart(make_learner):
+def test_sequences_carry_the_number_of_their_task(make_learner):
     learner = make_learner(tasks=2, task_dim=4)
     learner.step()
     (batch,) = filled(learner)
-    # The second task turns the action round.
+    # The second task flips the sign of the action.
     turned = torch.where(batch.task[:, None] == 1, -batch.action, batch.action)
     speed = batch.observation[..., 2:]
     torch.testing.assert_close(speed[1:], 0.8 * speed[:-1] + 0.2 * turned)

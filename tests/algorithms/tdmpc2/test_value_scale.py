@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lockstep.algorithms.tdmpc2.value_scale import follow_spread, spread_of
+from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread, spread_of
 
 
 def test_the_spread_lies_between_the_fifth_and_the_95th_percentile():

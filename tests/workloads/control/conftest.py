@@ -1,4 +1,4 @@
-"""No test of these wants a screen, unless it says so."""
+"""Tests run without a display unless they ask for one."""
 
 import os
 

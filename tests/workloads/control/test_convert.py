@@ -1,4 +1,4 @@
-"""The public chunks as episodes; and chunks that would run something, which is not done."""
+"""Public chunks become episodes, and code in a chunk is never run."""
 
 import io
 import pickle
@@ -27,21 +27,21 @@ EPISODES, ROWS = 3, 5
 def columns(**changes):
     obs = torch.arange(EPISODES * ROWS * 24.0).view(EPISODES, ROWS, 24)
     action, reward = torch.rand(EPISODES, ROWS, 6), torch.rand(EPISODES, ROWS)
-    # The first of each has no action before it.
+    # The first row of each episode has no action.
     action[:, 0], reward[:, 0] = float("nan"), float("nan")
     task = torch.tensor([1, 0, 1], dtype=torch.int32)[:, None].expand(-1, ROWS).clone()
     return {"obs": obs, "action": action, "reward": reward, "task": task} | changes
 
 
 class _Call:
-    """Pickles as a call of something that need not be there."""
+    """Pickles as a call of a function that need not exist."""
 
     def __init__(self, name, *arguments):
         self.name, self.arguments = name, arguments
 
 
 class _Pickler(pickle._Pickler):
-    """Writes calls and tensors as torch.save and TensorDict do, without either."""
+    """Writes calls and tensors like torch.save and TensorDict, without using either."""
 
     dispatch = pickle._Pickler.dispatch.copy()
 
@@ -75,7 +75,7 @@ class _Name:
 
 
 class _Object:
-    """Pickles as an object of a class that need not be there, with the items of a dict or with a state."""
+    """Pickles as an object of a class that need not exist, with the items of a dict or with a state."""
 
     def __init__(self, name, items=None, state=None):
         self.name, self.items, self.state = name, items, state
@@ -91,12 +91,12 @@ class _Storage:
 
 
 def as_new(about):
-    """How TensorDict 0.11 has itself pickled."""
+    """The pickled form of TensorDict 0.11."""
     return _Call("tensordict._reductions._make_td", _Name("tensordict._td.TensorDict"), about)
 
 
 def as_old(about, inner="tensordict.utils._StringOnlyDict"):
-    """How TensorDict 0.2 and 0.3 have themselves pickled, as in the public chunks: a dict of a class of their own."""
+    """The pickled form of TensorDict 0.2 and 0.3, as in the public chunks: a dict subclass of its own."""
     state = about | {"_tensordict": _Object(inner, items=about["_tensordict"])}
     return _Object("tensordict._td.TensorDict", state=state)
 
@@ -142,13 +142,13 @@ def test_a_chunk_becomes_episodes(tmp_path, pickled):
         assert not bool(episode.terminated.any())
 
 
-def test_converting_needs_no_package_that_simulates(tmp_path, monkeypatch):
+def test_converting_needs_no_simulator(tmp_path, monkeypatch):
     monkeypatch.setattr(names, "find_spec", lambda _: None)
     save(tmp_path / "chunk.pt", columns(obs=torch.zeros(EPISODES, ROWS, 39)))
     assert convert_chunks(MT80, tmp_path, tmp_path / "out") == (EPISODES, 12)
 
 
-def test_terminations_are_kept_where_a_chunk_has_them(tmp_path):
+def test_terminations_are_kept_if_a_chunk_has_them(tmp_path):
     ended = torch.zeros(EPISODES, ROWS, dtype=torch.bool)
     ended[1, -1] = True
     found = list(read_chunk(save(tmp_path / "chunk.pt", columns(terminated=ended)), FACTS))
@@ -161,7 +161,7 @@ def test_a_plain_dict_of_tensors_is_a_chunk_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["os.system", "posix.system", "builtins.eval", "subprocess.Popen"])
-def test_a_file_that_wants_to_run_something_runs_nothing(tmp_path, name):
+def test_a_chunk_that_calls_a_function_is_refused_without_the_call(tmp_path, name):
     trace = tmp_path / "trace"
     program = io.BytesIO()
     _Pickler(program, 2).dump(_Call(name, f"touch {trace}"))
@@ -171,7 +171,7 @@ def test_a_file_that_wants_to_run_something_runs_nothing(tmp_path, name):
     assert not trace.exists()
 
 
-def test_a_call_hidden_among_the_tensors_runs_nothing_and_is_no_tensor(tmp_path):
+def test_a_call_hidden_among_the_tensors_is_not_run(tmp_path):
     trace = tmp_path / "trace"
     program = io.BytesIO()
     hidden = {"_tensordict": {"obs": _Call("os.system", f"touch {trace}")}}
@@ -182,7 +182,7 @@ def test_a_call_hidden_among_the_tensors_runs_nothing_and_is_no_tensor(tmp_path)
     assert not trace.exists()
 
 
-def test_a_dict_of_somebody_else_s_class_is_no_tensordict(tmp_path):
+def test_a_dict_subclass_of_another_package_is_not_a_tensordict(tmp_path):
     path = save(tmp_path / "chunk.pt", columns(), lambda about: as_old(about, "somebody.Dict"))
     assert "it holds no TensorDict" in refusal(path)
 
@@ -198,7 +198,7 @@ def test_sizes_and_tasks_of_another_set_are_refused(tmp_path):
     )
 
 
-def test_what_is_no_chunk_is_refused(tmp_path):
+def test_files_that_are_not_chunks_are_refused(tmp_path):
     (tmp_path / "text.pt").write_text("not a zip")
     assert "not a chunk of episodes" in refusal(tmp_path / "text.pt")
     assert "not a chunk of episodes" in refusal(tmp_path / "nowhere.pt")

@@ -1,4 +1,4 @@
-"""The rewards of the eleven custom tasks, by hand."""
+"""The rewards of the eleven custom tasks, worked out by hand."""
 
 from collections import defaultdict
 from types import SimpleNamespace
@@ -20,11 +20,11 @@ from lockstep.workloads.control.custom_tasks import (
 )
 
 TENTH = 0.1
-"""What a Gaussian tolerance is worth at its margin."""
+"""The value of a Gaussian tolerance at its margin."""
 
 
 def body(**values):
-    """Physics that answers each question with a given number."""
+    """Physics whose measurements are given numbers."""
     return SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
 
 
@@ -44,7 +44,7 @@ def test_walking_backwards(height, upright, velocity, reward):
     assert BackwardsWalker(1).get_reward(physics) == pytest.approx(reward)
 
 
-def test_running_backwards_takes_8_metres_a_second():
+def test_the_target_speed_backwards_is_8_metres_per_second():
     task = BackwardsWalker(8)
     standing = {"torso_height": 1.2, "torso_upright": 1.0}
     assert task.get_reward(body(horizontal_velocity=-8.0, **standing)) == pytest.approx(1.0)
@@ -63,7 +63,7 @@ def cheetah(speed, **heights):
     return physics
 
 
-def test_running_on_the_front_legs_wants_the_back_foot_up():
+def test_running_on_the_front_legs_rewards_a_raised_back_foot():
     front, back = TwoLeggedCheetah("bfoot"), TwoLeggedCheetah("ffoot")
     assert front.get_reward(cheetah(6.0, torso=1.2, bfoot=1.2)) == pytest.approx(1.0)
     # The torso at the margin: (3 x 1 + 2 x 0.1) / 5 = 0.64; half the speed: (5 x 0.5 + 1) / 6.
@@ -73,7 +73,7 @@ def test_running_on_the_front_legs_wants_the_back_foot_up():
     assert back.get_reward(cheetah(6.0, torso=1.2, bfoot=1.2)) == pytest.approx((3 * TENTH**4 + 2) / 5)
 
 
-def test_jumping_wants_both_feet_up_and_no_running_away():
+def test_jumping_rewards_raised_feet_and_staying_in_place():
     assert JumpingCheetah().get_reward(cheetah(0.2, torso=1.2, bfoot=1.2, ffoot=1.2)) == pytest.approx(1.0)
     assert JumpingCheetah().get_reward(cheetah(2.0, torso=1.2, bfoot=1.2, ffoot=1.2)) == pytest.approx(5 / 6)
     # One foot so low that its mean with the torso is at the margin: ((5 + 1) / 6 + (5 x 0.1 + 1) / 6) / 2.
@@ -88,7 +88,7 @@ def test_hopping_backwards(height, speed, reward):
 
 
 @pytest.mark.parametrize(("omega", "reward"), [(9.0, 1.0), (-9.5, 1.0), (-6.75, 0.75), (4.5, 0.5), (0.0, 0.0)])
-def test_the_pendulum_spins_either_way(omega, reward):
+def test_the_pendulum_may_spin_in_either_direction(omega, reward):
     physics = body(angular_velocity=np.array([omega]))
     assert SpinningPendulum().get_reward(physics) == pytest.approx(reward)
 

@@ -1,4 +1,4 @@
-"""Tasks as a batch: numbering, seeds, limits, the way back, several tasks at once."""
+"""Tasks as a batch: numbering, seeds, time limits, restoring, several tasks at once."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def same(one, other):
     return one.info.keys() == other.info.keys() and all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_the_facts_of_a_task():
+def test_the_sizes_and_lengths_of_a_task():
     facts = task_facts(choice("walker-walk"))
     assert (facts.obs_dim, facts.action_dim, facts.episode_length, facts.multitask) == (24, 6, 500, False)
     assert not facts.episodic
@@ -56,7 +56,7 @@ def test_every_environment_and_every_episode_starts_differently():
     assert len({tuple(row.tolist()) for start in starts for row in start}) == 9
 
 
-def test_an_environment_is_known_by_its_number_whoever_has_it():
+def test_an_environment_depends_on_its_number_and_not_on_its_batch():
     together, second = envs(4, 5, episode_length=4), envs(5, episode_length=4)
     assert torch.equal(together.reset()[1:], second.reset())
     for action in actions(together, 9):
@@ -65,11 +65,11 @@ def test_an_environment_is_known_by_its_number_whoever_has_it():
         assert torch.equal(both.reward[1:], alone.reward)
 
 
-def test_another_seed_is_another_run():
+def test_another_seed_gives_other_episodes():
     assert not torch.equal(envs(0, seed=1).reset(), envs(0, seed=2).reset())
 
 
-def test_an_episode_is_cut_at_its_length_and_shows_where_it_was():
+def test_an_episode_is_truncated_at_its_length_with_its_final_observation():
     env = envs(0, 1, episode_length=3)
     env.reset()
     acts = actions(env, 4)
@@ -80,13 +80,13 @@ def test_an_episode_is_cut_at_its_length_and_shows_where_it_was():
     transition = env.step(acts[2])
     assert transition.truncated.all() and not transition.terminated.any()
     assert not torch.equal(transition.final_observation, transition.observation)
-    # Speeds are the last number of a pendulum's observation: it begins at rest.
+    # The last number of a pendulum's observation is its speed: it starts at rest.
     assert (transition.observation[:, 2] == 0).all() and (transition.final_observation[:, 2] != 0).all()
     assert not env.step(acts[3]).truncated.any()
 
 
 @pytest.mark.parametrize("task", ["cheetah-run", "Pendulum-v1"])
-def test_a_state_goes_on_as_if_nothing_had_happened(task):
+def test_a_restored_state_continues_bitwise_identically(task):
     env = envs(0, 3, task=task, episode_length=9)
     env.reset()
     acts = actions(env, 26)
@@ -102,7 +102,7 @@ def test_a_state_goes_on_as_if_nothing_had_happened(task):
         assert same(env.step(action), fresh.step(action))
 
 
-def test_a_state_can_be_cut_and_put_together_along_environments():
+def test_states_can_be_split_and_joined_along_environments():
     env = envs(0, 1, 2)
     env.reset()
     env.step(actions(env, 1)[0])
@@ -112,7 +112,7 @@ def test_a_state_can_be_cut_and_put_together_along_environments():
     assert torch.equal(env.step(act).observation[1:], part.step(act[1:]).observation)
 
 
-def test_the_size_of_a_state_does_not_depend_on_where_an_episode_is():
+def test_the_size_of_a_state_does_not_depend_on_the_step_of_the_episode():
     env = envs(0, task="Pendulum-v1", episode_length=5)
     env.reset()
     before = env.state()["simulation"].shape

@@ -1,4 +1,4 @@
-"""Episodes on disk: what is written is read, and what does not belong together is refused in one line."""
+"""Episodes on disk: what is written is read back, and invalid or mixed files are refused in one line."""
 
 import json
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ TWO = TaskFacts(("walker-walk", "pendulum-swingup"), (24, 3), (6, 1), (500, 500)
 
 
 def episode(steps, task=0, first=0.0, obs=3, action=1):
-    """Rows that can be told apart: the observation counts from `first`, actions are tenths of it."""
+    """Rows with distinct values: observations count from `first`, actions are tenths of it."""
     rows = first + torch.arange(steps + 1.0)
     return Episode(
         observation=rows[:, None].expand(-1, obs).clone(),
@@ -50,7 +50,7 @@ def same(one, other):
     return one.task == other.task and all(torch.equal(getattr(one, p), getattr(other, p)) for p in parts)
 
 
-def test_what_is_written_is_read_in_any_order(tmp_path, monkeypatch):
+def test_written_episodes_can_be_read_in_any_order(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "_ROWS", 8)
     written = [episode(3, first=10), episode(5, first=20), episode(2, first=30)]
     write(tmp_path, ONE.tasks, *written)
@@ -66,14 +66,14 @@ def test_what_is_written_is_read_in_any_order(tmp_path, monkeypatch):
         assert same(found, written[number])
 
 
-def test_a_second_recording_is_put_beside_the_first(tmp_path):
+def test_a_second_recording_keeps_the_files_of_the_first(tmp_path):
     write(tmp_path, ONE.tasks, episode(2, first=1))
     write(tmp_path, ONE.tasks, episode(2, first=5))
     found = list(EpisodeFiles(tmp_path, ONE).episodes(range(2)))
     assert [float(one.observation[0, 0]) for one in found] == [1.0, 5.0]
 
 
-def test_tasks_are_known_by_their_names_and_small_ones_are_filled_up(tmp_path):
+def test_tasks_are_matched_by_name_and_small_ones_are_padded(tmp_path):
     write(tmp_path, ("pendulum-swingup",), episode(2, first=1))
     write(tmp_path, ("walker-walk",), episode(2, first=5, obs=24, action=6))
     files = EpisodeFiles(tmp_path, TWO)
@@ -98,7 +98,7 @@ def test_mixed_sizes_are_refused(tmp_path):
     assert "observations of 5 and actions of 1 numbers, not 3 and 1" in refusal(tmp_path, ONE)
 
 
-def test_what_is_no_directory_of_episodes_is_refused(tmp_path):
+def test_a_directory_without_episodes_is_refused(tmp_path):
     assert "lockstep record" in refusal(tmp_path, ONE)
     assert "no episode files" in refusal(tmp_path / "nowhere", ONE)
     (tmp_path / "a.safetensors").write_bytes(b"nonsense")
@@ -107,7 +107,7 @@ def test_what_is_no_directory_of_episodes_is_refused(tmp_path):
     assert "not an episode file" in refusal(tmp_path, ONE)
 
 
-def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
+def test_other_files_do_not_affect_the_number_of_the_next_file(tmp_path):
     write(tmp_path, ONE.tasks, episode(2))
     (tmp_path / "episodes-00000.safetensors").rename(tmp_path / "episodes-1-old.safetensors")
     write(tmp_path, ONE.tasks, episode(2))
@@ -130,7 +130,7 @@ def test_files_of_other_names_do_not_count_for_the_next_one_s(tmp_path):
         ({"reward": torch.tensor(1.0)}, "reward has the shape []"),
     ],
 )
-def test_numbers_that_do_not_go_together_are_refused(tmp_path, changes, problem):
+def test_inconsistent_columns_are_refused(tmp_path, changes, problem):
     about = {"format": stored.FORMAT, "tasks": json.dumps(ONE.tasks)}
     safetensors.torch.save_file(stored._concatenated([episode(3)]) | changes, tmp_path / "x.safetensors", about)
     message = refusal(tmp_path, ONE)
@@ -155,7 +155,7 @@ def choice(task, length):
     return ControlSettings(task=task, episode_length=length, env_workers=1)
 
 
-def test_recorded_episodes_are_those_that_were_played(tmp_path):
+def test_recorded_episodes_equal_the_played_ones(tmp_path):
     pytest.importorskip("dm_control")
     config = choice("pendulum-swingup", 4)
     assert record_episodes(config, "random", 3, 7, tmp_path) == (3, 12)
@@ -163,7 +163,7 @@ def test_recorded_episodes_are_those_that_were_played(tmp_path):
     assert [len(one.action) for one in found] == [4, 4, 4]
     assert len({tuple(one.observation[0].tolist()) for one in found}) == 3
     assert not any(bool(one.terminated.any()) for one in found)
-    # The rows follow from each other: the same actions lead from the first observation to the others.
+    # Replaying the actions from the first observation gives the other rows.
     import numpy as np
 
     from lockstep.workloads.control.env import make_env
@@ -179,7 +179,7 @@ def test_recorded_episodes_are_those_that_were_played(tmp_path):
         assert float(reward) == pytest.approx(outcome.reward)
 
 
-def test_recording_several_tasks_keeps_their_numbers_and_no_actions_that_they_do_not_have(tmp_path):
+def test_recording_several_tasks_keeps_task_numbers_and_zeroes_missing_actions(tmp_path):
     pytest.importorskip("dm_control")
     config = choice("mt30", 2)
     record_episodes(config, "random", 9, 1, tmp_path)

@@ -1,4 +1,4 @@
-"""Gymnasium's continuous environments by name: scaling, endings, and the way back by acting again."""
+"""Gymnasium's continuous environments: scaling, endings, and restoring by replaying the episode."""
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 class Climb(gymnasium.Env):
-    """Ends by the rules when the sum of the actions, from 0 to 4 each, passes 10."""
+    """Terminates when the sum of the actions, from 0 to 4 each, exceeds 10."""
 
     observation_space = Box(-np.inf, np.inf, (2, 1))
     action_space = Box(np.zeros(1, np.float32), np.full(1, 4, np.float32))
@@ -39,7 +39,7 @@ class Buttons(Climb):
 
 
 class Grudge(Climb):
-    """Remembers how often it was reset, as it should not."""
+    """Carries state over into the next episode, which environments should not do."""
 
     resets = 0
 
@@ -83,10 +83,10 @@ def test_facts_come_from_the_environment():
     assert task_facts(choice("Pendulum-v1")).episode_length == 200
 
 
-def test_actions_are_scaled_and_an_episode_ends_by_the_rules():
+def test_actions_are_scaled_and_an_episode_can_terminate():
     env = make_env(choice("test/Climb-v0"), torch.arange(2), 1, CPU)
     env.reset()
-    # 3 a step at 0.5 for the first, so it ends with its fourth; 0 at -1 for the second, so it never does.
+    # Action 0.5 adds 3 a step, so the first ends with its fourth step; -1 adds 0, so the second never ends.
     steps = [env.step(torch.tensor([[0.5], [-1.0]])) for _ in range(4)]
     assert [step.reward.tolist() for step in steps] == [[3.0, 0.0]] * 4
     assert [step.terminated.tolist() for step in steps] == [[False, False]] * 3 + [[True, False]]
@@ -94,7 +94,7 @@ def test_actions_are_scaled_and_an_episode_ends_by_the_rules():
     assert float(steps[-1].observation[0, 0]) == 0.0
 
 
-def test_an_episode_that_ends_on_its_last_step_is_not_cut():
+def test_termination_on_the_last_step_is_not_a_truncation():
     env = make_env(choice("test/Climb-v0", length=3), torch.arange(1), 1, CPU)
     env.reset()
     steps = [env.step(torch.tensor([[1.0]])) for _ in range(3)]
@@ -102,7 +102,7 @@ def test_an_episode_that_ends_on_its_last_step_is_not_cut():
 
 
 @pytest.mark.parametrize("task", ["test/Climb-v0", "test/Grudge-v0", "Pendulum-v1", "mujoco-walker"])
-def test_an_episode_is_acted_out_again_to_the_same_bits(task):
+def test_a_replayed_episode_continues_bitwise_identically(task):
     if task == "mujoco-walker":
         pytest.importorskip("mujoco")
     one, other = GymnasiumSimulation(task), GymnasiumSimulation(task)
@@ -120,7 +120,7 @@ def test_an_episode_is_acted_out_again_to_the_same_bits(task):
         assert found.reward == expected.reward
 
 
-def test_what_cannot_be_used_is_told_in_one_line():
+def test_unusable_environments_are_refused_in_one_line():
     assert "not continuous" in refusal("test/Buttons-v0")
     assert "no bounds" in refusal("test/Boundless-v0")
     assert "Pendulum" in refusal("Pendulm-v1")
@@ -128,12 +128,12 @@ def test_what_cannot_be_used_is_told_in_one_line():
 
 
 @pytest.mark.parametrize("task", ["Walker2d-v3", "Ant-v2", "test/Homeless-v0"])
-def test_a_version_that_can_no_longer_be_made_is_told_in_one_line(task, recwarn):
+def test_a_version_that_gymnasium_cannot_create_is_refused_in_one_line(task, recwarn):
     assert f"Gymnasium's {task} cannot be created" in refusal(task)
     assert not list(recwarn)
 
 
-def test_a_missing_dependency_is_told_with_what_to_install(monkeypatch):
+def test_a_missing_dependency_is_named_with_what_to_install(monkeypatch):
     def missing(*_, **__):
         raise gymnasium.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
 

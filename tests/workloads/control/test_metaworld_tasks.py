@@ -1,4 +1,4 @@
-"""Meta-World's tasks, on a stand-in for that package: action repeat, goals, the way back."""
+"""Meta-World's tasks, on a stand-in for that package: action repeat, goals, restoring."""
 
 import sys
 from types import ModuleType
@@ -17,7 +17,7 @@ from lockstep.workloads.control.settings import ControlSettings
 
 
 class Reach:
-    """As far as it is used: counts its steps, and has a goal that is drawn at a reset."""
+    """The part of Meta-World that is used: counts steps, and draws a goal at every reset."""
 
     def __init__(self, seed):
         self._freeze_rand_vec, self.seeded_rand_vec = True, False
@@ -58,12 +58,12 @@ def choice(task="mw-reach"):
     return ControlSettings(task=task, episode_length=0, env_workers=1)
 
 
-def test_facts_are_those_of_every_meta_world_task():
+def test_all_meta_world_tasks_have_the_same_sizes():
     facts = task_facts(choice())
     assert (facts.obs_dim, facts.action_dim, facts.episode_length, facts.has_goals) == (39, 4, 100, True)
 
 
-def test_an_action_lasts_two_steps_after_one_that_settles():
+def test_an_action_lasts_two_steps_after_a_settling_step():
     simulation = MetaWorldSimulation("mw-reach")
     first = simulation.reset(3)
     assert first.shape == (39,) and first[1] == 0
@@ -73,7 +73,7 @@ def test_an_action_lasts_two_steps_after_one_that_settles():
     assert simulation.step(np.ones(4, np.float32)).success == 1.0
 
 
-def test_goals_follow_from_the_seed_and_an_episode_is_acted_out_again():
+def test_goals_follow_from_the_seed_and_an_episode_is_replayed():
     one, other = MetaWorldSimulation("mw-reach"), MetaWorldSimulation("mw-reach")
     assert one.reset(3)[0] != one.reset(4)[0]
     one.step(np.full(4, 0.25, np.float32))
@@ -82,7 +82,7 @@ def test_goals_follow_from_the_seed_and_an_episode_is_acted_out_again():
     assert np.array_equal(one.step(action).observation, other.step(action).observation)
 
 
-def test_an_episode_s_end_tells_its_success():
+def test_the_last_step_of_an_episode_reports_its_success():
     env = make_env(choice(), torch.arange(2), 1, torch.device("cpu"))
     env.reset()
     steps = [env.step(torch.tensor([[1.0] * 4, [0.0] * 4])) for _ in range(100)]
@@ -103,7 +103,7 @@ def test_mt80_scores_returns_and_successes():
     assert info["score"].tolist() == [100.0] and info["task"].tolist() == [65]
 
 
-def test_a_package_that_does_not_go_with_this_mujoco_is_told_in_one_line():
+def test_an_incompatible_mujoco_is_named_in_one_line():
     with pytest.raises(UserError, match="does not run with mujoco") as caught:
         MetaWorldSimulation("mw-push")
     assert len(str(caught.value).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Which tasks there are, and what is said where there is no such task or not the package for it."""
+"""The names of the tasks, and the messages for unknown tasks and missing packages."""
 
 import importlib.util
 import subprocess
@@ -31,7 +31,7 @@ def test_mt30_is_19_standard_and_the_11_custom_tasks_and_mt80_adds_meta_world_s_
 
 
 @pytest.mark.parametrize("name", ["dog-run", "cup-spin", "mw-reach", "bipedal-walker", "Pendulum-v1", "ns/Thing.x-v12"])
-def test_a_task_stands_for_itself(name):
+def test_a_task_is_a_set_of_one(name):
     assert names.tasks_of(name) == (name,)
 
 
@@ -39,12 +39,12 @@ def test_a_task_stands_for_itself(name):
     ("name", "meant"),
     [("dog-runn", "dog-run"), ("walker_walk", "walker-walk"), ("walkr-walk", "walker-walk"), ("mt31", "mt30")],
 )
-def test_an_unknown_task_is_told_in_one_line_with_the_nearest_names(name, meant):
+def test_an_unknown_task_is_refused_in_one_line_with_the_nearest_names(name, meant):
     assert f"{meant}" in refusal(names.tasks_of, name)
 
 
 @pytest.mark.parametrize("name", ["dog-run", "cup-spin", "mw-reach", *names.TASK_SETS])
-def test_only_gymnasium_s_tasks_have_an_id_of_gymnasium(name):
+def test_only_gymnasium_tasks_have_a_gymnasium_id(name):
     assert names.gymnasium_id(name) == ""
     assert names.gymnasium_id("Pendulum-v1") == "Pendulum-v1"
     assert names.gymnasium_id("mujoco-walker") == "Walker2d-v5"
@@ -55,14 +55,14 @@ def test_nonsense_is_refused_in_one_short_line(name):
     assert len(refusal(names.tasks_of, name)) < 300
 
 
-def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr(names, "find_spec", lambda name: None)
     assert "pip install 'lockstep[control]'" in refusal(names.check_installed, "dog-run")
     assert "pip install metaworld" in refusal(names.check_installed, "mw-reach")
     names.check_installed("Pendulum-v1")
 
 
-def test_without_metaworld_mt80_says_so():
+def test_mt80_without_metaworld_is_refused():
     if importlib.util.find_spec("metaworld"):
         pytest.skip("metaworld is installed")
     assert "needs the package metaworld" in refusal(names.check_installed, "mt80")

@@ -1,4 +1,4 @@
-"""Control learned by PPO: nobody wrote a line for the pair."""
+"""Control learned by PPO, without code for this combination."""
 
 import pytest
 
@@ -28,18 +28,18 @@ def train(world, config_text, updates):
     return fingerprint(learner)
 
 
-def test_its_configuration_has_the_settings_of_ppo_and_of_control():
+def test_the_configuration_has_the_settings_of_ppo_and_of_control():
     config = Control().preset("debug", algorithm="ppo")
     assert (config.run.algorithm, config.run.network) == ("ppo", "mlp")
     assert config.algorithm.n_envs == 8 and config.workload.episode_length == 20 and config.run.eval_every == 200
 
 
-def test_it_trains_and_goes_on_to_the_same_bits():
+def test_a_resumed_run_continues_bitwise_identically():
     undisturbed, resumed = (open_learner(World(), "control", text()) for _ in range(2))
     first = fingerprint(undisturbed)
     for _ in range(2):
         reports = undisturbed.step()
-    # Episodes of 12 steps, 8 steps an update: the first end in the second.
+    # Episodes have 12 steps and updates 8, so the first episodes end in the second update.
     assert reports[0]["rollout/length_mean"].minimum == reports[0]["rollout/length_mean"].maximum == 12
     snapshot = undisturbed.state()
     resumed.load(snapshot)
@@ -49,13 +49,13 @@ def test_it_trains_and_goes_on_to_the_same_bits():
     assert evaluation.lengths == [12] * 3 and len(set(evaluation.returns)) == 3
 
 
-def test_exact_gives_the_same_bits_on_any_number_of_ranks(ranks):
+def test_exact_mode_gives_the_same_weights_on_any_number_of_ranks(ranks):
     config = text(sync="exact")
     assert len({*ranks.run(train, config, 2, ranks=1), *ranks.run(train, config, 2, ranks=3)}) == 1
 
 
 @pytest.mark.slow
-def test_it_earns_more_as_it_learns():
+def test_returns_rise_during_training():
     pytest.importorskip("dm_control")
     changes = {"task": "cartpole-balance", "episode_length": 250, "n_steps": 250, "batch_size": 500, "n_epochs": 10}
     learner = open_learner(

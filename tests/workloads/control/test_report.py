@@ -1,4 +1,4 @@
-"""What an evaluation says about each task, by hand."""
+"""Per-task results of an evaluation, worked out by hand."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_a_single_task_without_a_goal_has_nothing_to_add():
     assert per_task(("walker-walk",), results()) == {}
 
 
-def test_a_goal_is_reported_as_the_share_of_successes():
+def test_a_task_with_a_goal_reports_its_success_rate():
     found = per_task(("mw-reach",), results(episode_control_success=[1.0, 0.0, 1.0, 1.0]))
     assert found["tasks"]["mw-reach"]["success"] == 0.75
     assert "normalised_score" not in found

@@ -1,4 +1,4 @@
-"""DeepMind Control as it is stepped and restored here: the same numbers as its own, to the last bit."""
+"""DeepMind Control stepped and restored by us gives its own numbers, to the last bit."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from lockstep.workloads.control.suite import SuiteSimulation, load
 
 BODIES = {task.split("-")[0]: task for task in reversed(SUITE) if task not in CUSTOM}
 FAMILIES = sorted({*BODIES.values(), "cartpole-balance-sparse", "finger-spin", "finger-turn-hard", *CUSTOM})
-"""A task of every body, and every custom one."""
+"""One task of every body, and all custom tasks."""
 
 
 def flat(step):
@@ -25,7 +25,7 @@ def actions(task, count):
 
 
 @pytest.mark.parametrize("task", FAMILIES)
-def test_an_episode_goes_on_in_another_object_bit_for_bit(task):
+def test_an_episode_restored_in_another_object_continues_bitwise_identically(task):
     one, other = SuiteSimulation(task), SuiteSimulation(task)
     first = one.reset(7)
     assert first.shape == SUITE[task][:1]
@@ -34,7 +34,7 @@ def test_an_episode_goes_on_in_another_object_bit_for_bit(task):
     for number, action in enumerate(acts):
         saved[number] = one.save()
         outcomes.append(one.step(action))
-    # Where the other object has been must not matter.
+    # The other object's own past must not matter.
     other.reset(8)
     other.step(acts[0])
     for start in (0, 11):
@@ -67,7 +67,7 @@ def test_actions_are_scaled_to_the_bounds_of_the_actuators():
         assert simulation._physics.control() == pytest.approx(control)
 
 
-def test_a_seed_is_an_episode():
+def test_the_same_seed_gives_the_same_episode():
     simulation = SuiteSimulation("reacher-easy")
     first = simulation.reset(3)
     assert not np.array_equal(simulation.reset(4), first)
@@ -83,7 +83,7 @@ def test_nothing_random_happens_within_an_episode():
     assert simulation._task.random.get_state()[2] == before
 
 
-def test_a_simulation_that_blows_up_ends_its_episode_with_the_last_valid_observation(monkeypatch):
+def test_a_diverged_simulation_is_truncated_with_the_last_valid_observation(monkeypatch):
     simulation = SuiteSimulation("pendulum-swingup")
     simulation.reset(0)
     valid = simulation.step(np.zeros(1, np.float32)).observation

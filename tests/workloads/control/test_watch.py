@@ -1,4 +1,4 @@
-"""Tasks to look at: text always, pictures of MuJoCo where this machine can draw."""
+"""Playing tasks: always as text, and as MuJoCo frames if this machine can render."""
 
 from itertools import islice
 
@@ -20,7 +20,7 @@ def choice(task="pendulum-spin", length=3):
     return ControlSettings(task=task, episode_length=length, env_workers=1)
 
 
-def test_the_episodes_are_those_of_an_evaluation():
+def test_the_episodes_equal_those_of_an_evaluation():
     seen = list(islice(scenes(choice(), "random", 5, pictures=False), 8))
     assert [scene.ended for scene in seen] == [False, False, False, True] * 2
     env = make_env(choice(), torch.arange(2), 5, torch.device("cpu"))
@@ -28,7 +28,7 @@ def test_the_episodes_are_those_of_an_evaluation():
     assert [seen[3].score, seen[7].score] == pytest.approx([episode[0] for episode in played])
 
 
-def test_a_scene_tells_task_step_reward_return_and_actions():
+def test_a_scene_shows_task_step_reward_return_and_actions():
     first, second, _, last = islice(scenes(choice("reacher-three-easy"), "zero", 1, pictures=False), 4)
     assert first.caption.startswith("reacher-three-easy   step 0   reward 0.00   return 0.0")
     assert "episode 1" in first.text and "step    1" in second.text
@@ -53,7 +53,7 @@ def test_one_of_several_tasks_can_be_shown_alone():
         next(scenes(choice("mt30"), "zero", 1, pictures=False, only="pendulum-swing"))
 
 
-def test_pictures_are_drawn_by_mujoco():
+def test_frames_are_rendered_by_mujoco():
     try:
         first, second = islice(scenes(choice("cartpole-swingup"), "random", 1), 2)
     except UserError as missing:
@@ -64,7 +64,7 @@ def test_pictures_are_drawn_by_mujoco():
     assert (first.image != second.image).any()
 
 
-def test_without_opengl_it_is_told_in_one_line_what_to_install(monkeypatch):
+def test_without_opengl_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setattr(rendering, "backends", lambda: ["nonsense"])
     with pytest.raises(UserError, match=r"libegl1 or libosmesa6") as caught:
         next(scenes(choice(), "random", 1))
@@ -80,7 +80,7 @@ def test_without_opengl_it_is_told_in_one_line_what_to_install(monkeypatch):
         ("OSMesa", ":0", ["osmesa"]),
     ],
 )
-def test_the_user_s_wish_comes_before_a_search(monkeypatch, wish, display, expected):
+def test_the_users_backend_is_the_only_one_tried(monkeypatch, wish, display, expected):
     monkeypatch.setenv("MUJOCO_GL", wish)
     monkeypatch.setenv("DISPLAY", display)
     assert rendering.backends() == expected

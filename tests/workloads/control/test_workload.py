@@ -1,4 +1,4 @@
-"""Control as a whole: its presets and keys, what is refused before anything starts, and learning from data."""
+"""Control as a whole: presets, settings, checks before a run starts, and learning from data."""
 
 import re
 import shutil
@@ -22,19 +22,19 @@ CONTROL = Control()
 
 
 def debug(**changes):
-    """The preset for tests, with changes."""
+    """The debug preset, with changes."""
     return CONTROL.preset("debug").replace(**changes)
 
 
 def base(**changes):
-    """The preset that results are compared with, with changes."""
+    """The base preset, with changes."""
     return CONTROL.preset("base").replace(**changes)
 
 
-def refusal(*words):
-    """The line that flags are refused with."""
+def refusal(*arguments):
+    """The one-line error for these arguments."""
     with pytest.raises(UserError) as caught:
-        CONTROL.resolve("base", overrides=words)
+        CONTROL.resolve("base", overrides=arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -44,8 +44,8 @@ def needs_dm_control():
     pytest.importorskip("dm_control")
 
 
-def test_the_guides_keys_are_taken():
-    words = [
+def test_the_keys_of_the_guide_are_accepted():
+    arguments = [
         "task=dog-run",
         "model_size=5",
         "batch_size=256",
@@ -54,7 +54,7 @@ def test_the_guides_keys_are_taken():
         "buffer_size=500000",
         "steps=20000000",
     ]
-    words += [
+    arguments += [
         "eval_freq=100000",
         "enable_wandb=true",
         "wandb_project=mine",
@@ -64,7 +64,7 @@ def test_the_guides_keys_are_taken():
         "num_samples=512",
         "compile=false",
     ]
-    config = CONTROL.resolve("base", overrides=words).config
+    config = CONTROL.resolve("base", overrides=arguments).config
     run, algorithm = config.run, config.algorithm
     assert (config.workload.task, algorithm.steps, algorithm.sync_freq) == ("dog-run", 20_000_000, 2)
     assert run.wandb and (run.wandb_project, run.wandb_entity) == ("mine", "us")
@@ -94,7 +94,7 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["task=walker-wlak"], "task 'walker-wlak': unknown; the nearest are walker-walk"),
         (["model_size=7"], "model_size 7: no such size; the nearest is 5"),
@@ -110,11 +110,11 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
         (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(words, message):
-    assert re.search(message, refusal(*words))
+def test_invalid_settings_are_refused_in_one_line(arguments, message):
+    assert re.search(message, refusal(*arguments))
 
 
-def test_a_file_of_the_official_programs_keys_is_taken(tmp_path):
+def test_a_file_with_the_official_programs_keys_is_accepted(tmp_path):
     keys = {
         **{"task": "dog-run", "obs": "state", "episodic": "false", "eval_episodes": 10, "eval_freq": 50_000},
         **{"steps": 10_000_000, "batch_size": 256, "reward_coef": 0.1, "value_coef": 0.1, "termination_coef": 1},
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_is_broken_foreign_or_of_another_size_is_refused(tmp_p
     CONTROL.fit(debug(mlp_dim=24, checkpoint=str(tmp_path / "other.safetensors")), ())
 
 
-def test_tasks_of_gymnasium_get_what_the_official_program_chooses_for_them():
+def test_gymnasium_tasks_get_the_official_programs_settings():
     config, lines = CONTROL.fit(debug(task="Pendulum-v1"), {"rho"})
     assert config.algorithm.discount_max == 0.99 and config.algorithm.rho == 0.5 and len(lines) == 1
 
@@ -170,7 +170,7 @@ def test_a_task_that_gymnasium_does_not_have_is_refused_before_anything_starts(t
     assert "\n" not in str(caught.value)
 
 
-def test_tasks_of_deepmind_control_are_fitted_without_gymnasium_torch_or_a_simulator():
+def test_deepmind_control_tasks_are_checked_without_gymnasium_torch_or_a_simulator():
     code = (
         "import sys; sys.argv = ['lockstep'];"
         "from lockstep.workloads.control.workload import Control; Control().fit(Control().preset('base'), ());"
@@ -197,14 +197,14 @@ def test_a_task_set_gets_an_environment_for_each_task():
 
 
 @pytest.mark.parametrize(("count", "near"), [(1, "30"), (32, "30 or 60")])
-def test_a_task_set_with_tasks_left_out_is_refused(count, near):
+def test_a_task_set_without_environments_for_every_task_is_refused(count, near):
     with pytest.raises(
-        UserError, match=f"num_envs {count} is not a multiple of the 30 tasks of mt30; nearest: {near}$"
+        UserError, match=f"num_envs {count} must be a multiple of the 30 tasks of mt30; nearest: {near}$"
     ):
         CONTROL.fit(base(task="mt30", num_envs=count), {"num_envs"})
 
 
-def test_a_task_set_learned_from_data_has_no_such_rule():
+def test_a_task_set_learned_from_data_may_have_any_number_of_environments():
     config = CONTROL.config(task="mt30", data_dir="data")
     assert not config.workload.acts_in_several(config.algorithm) and config.effective_lanes == 8
 
@@ -220,12 +220,12 @@ def test_the_lanes_of_a_task_set_divide_its_environments_and_its_batch(task, env
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
-def test_a_task_set_grows_with_the_ranks_in_weak_scaling(ranks):
+def test_weak_scaling_multiplies_the_environments_of_a_task_set(ranks):
     config = CONTROL.config(task="mt30", num_envs=30, scaling="weak").for_world(ranks)
     assert config.algorithm.num_envs == 30 * ranks and config.effective_lanes >= ranks
 
 
-def test_lanes_that_do_not_go_with_a_task_set_are_told_what_does():
+def test_lanes_that_do_not_fit_a_task_set_are_refused_with_the_smallest_fit():
     with pytest.raises(UserError, match="num_envs 1: mt30 on 8 lanes needs a multiple of 120"):
         CONTROL.config(task="mt30", lanes=8)
 
@@ -259,9 +259,9 @@ def test_a_run_can_learn_from_episodes_alone(data):
     learner = open_learner(World(), "control", to_yaml(config))
     report = learner.step()[0]
     assert learner.steps == learner.gradient_updates == 6 and report["train/updates_per_step"].mean == 1.0
-    (library,) = learner._collectors
-    # Episodes 3 and 7 are the lane's that every fourth goes to from 3 on.
-    assert library.memory._filled.flatten().tolist() == [36, 36, 36, 24]
+    (data,) = learner._collectors
+    # The last lane has every fourth episode from 3 on: 3 and 7.
+    assert data.memory._filled.flatten().tolist() == [36, 36, 36, 24]
     assert len(learner.evaluate(2, seed=1).returns) == 2
 
 
@@ -274,7 +274,7 @@ def train_offline(world, text):
     return weights_hash(dict(learner.model.state_dict()))
 
 
-def test_learning_from_data_gives_the_same_bits_on_any_number_of_ranks(ranks, data):
+def test_learning_from_data_gives_the_same_weights_on_any_number_of_ranks(ranks, data):
     text = to_yaml(offline(data, sync="exact", threads=1, device="cpu"))
     assert len({ranks.run(train_offline, text, ranks=size)[0] for size in (1, 3)}) == 1
 
@@ -288,7 +288,7 @@ def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
         CONTROL.fit(offline(Path(tmp_path)), ())
 
 
-def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
+def test_a_run_resumes_only_with_the_data_it_was_started_with(data, tmp_path):
     copy = shutil.copytree(data, tmp_path / "data")
     learner = open_learner(World(), "control", to_yaml(offline(copy)))
     learner.step()
@@ -300,20 +300,20 @@ def test_a_run_goes_on_with_the_data_it_was_started_with(data, tmp_path):
         open_learner(World(), "control", to_yaml(offline(copy))).load(saved)
 
 
-def test_data_for_which_there_is_no_room_is_refused_before_it_is_read(data, monkeypatch):
-    from lockstep.algorithms.tdmpc2 import library
+def test_data_that_does_not_fit_into_memory_is_refused_before_it_is_read(data, monkeypatch):
+    from lockstep.algorithms.tdmpc2.experience import offline
 
-    monkeypatch.setattr(library.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, and 0.0 GiB are free on cpu"):
+    monkeypatch.setattr(offline.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, but 0.0 GiB are free on cpu"):
         open_learner(World(), "control", to_yaml(offline(data))).step()
 
 
-def test_a_round_that_would_never_come_is_refused(data):
+def test_fewer_steps_than_one_round_are_refused(data):
     with pytest.raises(UserError, match="steps 5 is less than one round's n_steps = 6"):
         offline(data, steps=5)
 
 
-def test_a_policy_without_a_network_plays_every_task_as_often_as_a_model_does(monkeypatch):
+def test_a_baseline_plays_as_many_episodes_of_each_task_as_a_model(monkeypatch):
     from lockstep.workloads.control import baselines
 
     monkeypatch.setattr(baselines, "evaluate", lambda world, make, act, episodes, seed, tag, at_once: episodes)
@@ -329,7 +329,7 @@ def test_a_model_that_learned_from_data_is_evaluated_without_the_data(tmp_path):
 
 
 def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
-    from lockstep.algorithms.tdmpc2 import evaluator
+    from lockstep.algorithms.tdmpc2.planning import evaluator
 
     learner = open_learner(World(), "control", to_yaml(debug(episode_length=12)))
     together = learner.evaluate(5, seed=1)
@@ -339,8 +339,8 @@ def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
     assert len(learner._evaluator._actors) == 2
 
 
-def test_weights_of_the_official_program_can_be_evaluated_as_they_are(tmp_path, monkeypatch, capsys):
-    from lockstep.algorithms.tdmpc2 import first_weights
+def test_weights_of_the_official_program_can_be_evaluated_directly(tmp_path, monkeypatch, capsys):
+    from lockstep.algorithms.tdmpc2.model import first_weights
     from lockstep.cli.main import main
 
     weights = dict(open_learner(World(), "control", to_yaml(debug())).model.state_dict())

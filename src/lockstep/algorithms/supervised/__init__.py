@@ -1,0 +1,1 @@
+"""Supervised classification: epochs over labelled samples, divided among lanes."""

@@ -24,6 +24,7 @@ class Supervised(Algorithm):
     @property
     def takes(self) -> type:
         """Labelled samples."""
+        # Imported late here and below: listing algorithms must not import torch.
         from lockstep.algorithms.supervised.problem import DataProblem
 
         return DataProblem

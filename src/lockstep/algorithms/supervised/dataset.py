@@ -1,4 +1,4 @@
-"""Interfaces of the data of supervised learning: samples by number, in groups of one shape, and what is counted."""
+"""Interfaces to the data of supervised learning: samples by number, in groups of one shape, and validation sums."""
 
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ class Dataset(Protocol):
 
 
 class Tally(Protocol):
-    """What a validation counts: sums over samples, which can be added over batches and ranks."""
+    """The sums that a validation computes over samples; they can be added over batches and ranks."""
 
     size: int
     """Number of sums."""
@@ -54,6 +54,7 @@ class PlainTally:
 
 def basic_sums(log_probabilities: Tensor, label: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Number of samples, sum of their log losses, and number of correct predictions, in float64."""
+    # float64: sums of many samples then do not depend noticeably on how batches and ranks divide them.
     wide = weight.double()
     chosen = log_probabilities.double().gather(1, label[:, None]).squeeze(1)
     hit = (log_probabilities.argmax(1) == label).double()
@@ -66,6 +67,7 @@ def class_counts(dataset: Dataset, lanes: range, total_lanes: int, device: torch
     classes = torch.arange(dataset.classes, device=device)
     for group, size in enumerate(dataset.sizes):
         for lane in lanes:
+            # max: torch.arange refuses a stop below its start, as in a group with fewer samples than lanes.
             label = dataset.labels(group, torch.arange(lane, max(lane, size), total_lanes, device=device))
             # Not bincount, which on a GPU adds in an order that is not deterministic.
             counts += (label[:, None] == classes).sum(0)

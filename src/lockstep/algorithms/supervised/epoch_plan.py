@@ -1,7 +1,7 @@
 """Divides a pass over the samples into batches and lanes. K: groups, M: batches, L: lanes, W: places of a lane.
 
 Every sample is in exactly one batch, and every batch has its share of every group, so all batches have the same shape:
-batch m of a group with n samples holds the m-th of M nearly equal parts of their order. The places of a batch are the
+batch m of a group with n samples holds the m-th of M nearly equal parts of its order. The places of a batch are the
 same for any number of ranks; those beyond its last sample are padding with weight 0.
 """
 
@@ -31,12 +31,13 @@ class Pass:
     def __init__(self, sizes: tuple[int, ...], batch_size: int, lanes: int) -> None:
         self.sizes, self.lanes = sizes, lanes
         self.samples = sum(sizes)
-        self.batches = -(-self.samples // batch_size)
+        self.batches = -(-self.samples // batch_size)  # rounded up: every sample has a place
         self.groups = [group for group, size in enumerate(sizes) if size]
         """The groups that have samples."""
 
     def width(self, group: int) -> int:
         """W: places of a lane for a group in every batch."""
+        # Rounded up to the same number for all batches and lanes, as recorded graphs need fixed shapes.
         return -(-self.sizes[group] // (self.batches * self.lanes))
 
     def counts(self) -> list[int]:
@@ -47,7 +48,7 @@ class Pass:
         return [(size * number // self.batches, size * (number + 1) // self.batches) for size in self.sizes]
 
     def places(self, group: int, lanes: range, order: Tensor, noise: Tensor) -> Places:
-        """The places of a group's samples. `order`: their numbers as the pass goes; `noise`: a word per number."""
+        """The places of a group's samples. `order`: sample numbers in their order; `noise`: a word per sample."""
         size, device = self.sizes[group], order.device
         batch = torch.arange(self.batches, device=device)
         start, stop = size * batch // self.batches, size * (batch + 1) // self.batches
@@ -67,6 +68,7 @@ def shuffled(plan: Pass, seed: int, epoch: int, lanes: range, device: torch.devi
         number = torch.tensor([group], device=device)
         order = random.permutations(seed, "order of samples", number, epoch, plan.sizes[group])[0]
         everyone = torch.arange(plan.sizes[group], device=device)
+        # Per sample, not per place: dropout does not depend on the number of lanes.
         noise = random.words(seed, "noise of samples", everyone, epoch, group)[0]
         found.append(plan.places(group, lanes, order, noise))
     return found
@@ -77,5 +79,6 @@ def in_order(plan: Pass, lanes: range, device: torch.device) -> list[Places]:
     found = []
     for group in plan.groups:
         everyone = torch.arange(plan.sizes[group], device=device)
+        # No noise: validation has no dropout.
         found.append(plan.places(group, lanes, everyone, torch.zeros_like(everyone)))
     return found

@@ -62,10 +62,11 @@ class SupervisedLearner(Learner):
         self._validated: tuple[tuple[int, int], Validation] | None = None
         # Not the moving average: it has no gradient and follows by itself.
         trained = dict(self._model.network.named_parameters(prefix="network"))
-        betas = (0.9, settings.adam_beta2)
+        betas = (0.9, settings.adam_beta2)  # 0.9 is Adam's usual decay of the mean gradient
         self._optimizer = Optimizer(
             trained, settings.adam_eps, settings.max_grad_norm, betas, weight_decay=settings.weight_decay
         )
+        # Once, before training: the weights depend on all training samples, not on batches.
         self._class_weights = self._reduce_class_weights() if settings.class_weights else None
         # Compiled only on request: each group has its own shapes, and compiling all of them takes minutes.
         computed = accelerator.compile(network) if run.compile == "default" else network
@@ -92,6 +93,7 @@ class SupervisedLearner(Learner):
 
     def step(self) -> list[Stats]:
         """Learn from the next batch. Called by every rank."""
+        # Empty at the start of an epoch, and after a resume in the middle of one.
         if not self._places:
             self._begin_epoch()
         rate = self.learning_rate()
@@ -173,12 +175,14 @@ class SupervisedLearner(Learner):
                 batch.index.copy_(place.index[number])
                 batch.weight.copy_(place.weight[number])
                 batch.noise.copy_(place.noise[number])
+        # Shares refer to the global batch, so that the losses of all lanes add up to its mean.
         self._share.copy_(1.0 / self._weights[number])
         self._count_share.fill_(1.0 / self._counts[number])
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:
         norm, finite = self._optimizer.step()
         self._precision.learn_from(finite)
+        # After the step: the average follows the new weights.
         self._model.follow(self._average_share)
         return norm, finite
 
@@ -188,6 +192,7 @@ class SupervisedLearner(Learner):
         self._epoch += 1
         if not self._settings.watches(self._run):
             return
+        # The same validation on every rank, so that all ranks stop in the same epoch.
         log_loss = self.evaluate(self._run.eval_episodes, self._run.seed).log_loss
         self._patience.note(log_loss, self._settings)
 
@@ -207,6 +212,7 @@ class SupervisedLearner(Learner):
     def _empty_batches(self, lanes: range) -> list[Batch]:
         device = self._world.device
         batches = []
+        # A micro-batch per group: samples of different groups have different shapes.
         for group in self._plan.groups:
             size = len(lanes) * self._plan.width(group)
             index, noise = (torch.zeros(size, dtype=torch.int64, device=device) for _ in range(2))
@@ -229,7 +235,9 @@ class SupervisedLearner(Learner):
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
+        # Lanes have no state of their own: batches follow from (seed, epoch).
         lanes: dict[int, dict[str, Tensor]] = {lane: {} for lane in self._world.lanes.mine}
+        # AdamW has no moments before the first update.
         return replace(self.state(), optimizer=self._optimizer.outline() if counters["updates"] else {}, lanes=lanes)
 
     def load(self, snapshot: Snapshot) -> None:

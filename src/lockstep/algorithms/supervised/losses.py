@@ -56,6 +56,7 @@ class ClassificationLoss(nn.Module):
             value = value * self._class_weights[label]
         loss = (value * batch.weight).sum() * batch.share
         with torch.no_grad():
+            # Metrics judge the averaged prediction, as validation does.
             agreed = together(log_probabilities)
             hit = (agreed.argmax(1) == label).float()
             metrics = {
@@ -70,6 +71,7 @@ def sample_losses(log_probabilities: Tensor, chosen: Tensor, gamma: float, smoot
     """Losses (...) before class weights, of log-probabilities (..., C); `chosen` (...): those of the labels."""
     value = -chosen
     if smoothing:
+        # Spread over all C classes, the label included, as in torch's cross_entropy.
         value = (1.0 - smoothing) * value - smoothing * log_probabilities.mean(-1)
     if gamma:
         # Rounding can make a probability exceed 1 slightly, and a power of a negative number is NaN.
@@ -79,6 +81,7 @@ def sample_losses(log_probabilities: Tensor, chosen: Tensor, gamma: float, smoot
 
 def inverse_frequency(counts: Tensor, power: float) -> Tensor:
     """(C,) class weights (total / (C x count)) ** power; 0 for a class without samples."""
+    # The clamp only avoids a division by zero; such classes get weight 0 below.
     weights = (counts.sum() / (len(counts) * counts.clamp(min=1))) ** power
     return torch.where(counts > 0, weights, 0.0).float()
 

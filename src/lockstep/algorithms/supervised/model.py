@@ -15,6 +15,7 @@ class SupervisedModel(nn.Module):
     def __init__(self, network: nn.Module, averages: bool) -> None:
         super().__init__()
         self.network = network
+        # None rather than a copy: checkpoints then hold no second set of weights.
         self.average = target_of(network) if averages else None
 
     @property

@@ -21,6 +21,7 @@ class Patience:
 
     def note(self, log_loss: float, settings: SupervisedSettings) -> None:
         """Record the validation of another epoch; a NaN loss is no improvement."""
+        # Every comparison with NaN is false, so it falls through to the epochs without improvement.
         if log_loss < self.best - settings.min_delta:
             self.best, self.waited, self.waited_for_rate = log_loss, 0, 0
             return
@@ -28,7 +29,7 @@ class Patience:
         self.waited_for_rate += 1
         if settings.lr_schedule == "plateau" and self.waited_for_rate >= settings.plateau_patience:
             self.factor *= settings.plateau_factor
-            self.waited_for_rate = 0
+            self.waited_for_rate = 0  # the lower rate gets as many epochs to prove itself
 
     def over(self, epochs: int, settings: SupervisedSettings) -> bool:
         """Whether early stopping ends the run after so many epochs."""

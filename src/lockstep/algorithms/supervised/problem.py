@@ -1,4 +1,4 @@
-"""The data of supervised learning: training samples, validation samples, and what a validation counts."""
+"""The data of supervised learning: training samples, validation samples, and the sums of a validation."""
 
 from dataclasses import dataclass, field
 
@@ -12,8 +12,8 @@ class DataProblem:
     name: str
     train: Dataset
     validation: Dataset
-    """Decides when to stop early, and which weights are the best."""
+    """Used for early stopping and to choose the best weights."""
     tally: Tally = field(default_factory=PlainTally)
-    """What a validation counts."""
+    """The sums that a validation computes."""
     data_digest: str = ""
     """Identifies the data: a run can only be resumed with the same. Empty = unknown."""

@@ -1,4 +1,4 @@
-"""The settings of supervised learning, over all ranks, and which of them go together. Nothing here needs torch."""
+"""The settings of supervised learning, over all ranks, and the checks between them. Nothing here needs torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class SupervisedSettings(AlgorithmSettings):
     """Supervised learning: epochs and batches, optimiser, loss, and early stopping."""
 
     epochs: Annotated[int, Range(at_least=1, at_most=1_000_000)] = 100
-    """Most passes over the training samples."""
+    """Maximum number of passes over the training samples."""
     batch_size: Count = 256
     """Samples per update, over all ranks."""
     eval_batch_size: Count = 4096
@@ -58,7 +58,8 @@ class SupervisedSettings(AlgorithmSettings):
     length_field: ClassVar[str] = "epochs"
     per_rank_fields: ClassVar[tuple[str, ...]] = ("batch_size",)
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("learning_rate",)
-    # Every epoch ends with a validation anyway, on all samples: with fewer, chance would choose the best weights.
+    # Every epoch ends with a validation, so none is due in between. It uses all samples: with few, noise would decide
+    # which weights are the best.
     run_defaults: ClassVar[Mapping[str, Any]] = {"eval_every": 10**15, "eval_episodes": 10**9}
     headline: ClassVar[Headline] = (
         ("train/epoch", "epoch", ".2f"),

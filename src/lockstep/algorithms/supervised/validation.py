@@ -44,7 +44,7 @@ class Validation(Evaluation):
 
 
 @dataclass
-class _Seat:
+class _Slot:
     """The sample numbers and weights of one group, in tensors that are filled in place for recorded graphs."""
 
     group: int
@@ -70,43 +70,45 @@ class Validator:
         self._model, self._dataset, self._tally, self._world = model, dataset, tally, world
         self._batch_size, self._precision = batch_size, precision
         self._plan = Pass(dataset.sizes, batch_size, world.lanes.total)
-        self._seats = [self._empty_seats(self._plan, len(lanes)) for lanes in world.lanes.cohorts]
+        self._slots = [self._empty_slots(self._plan, len(lanes)) for lanes in world.lanes.cohorts]
+        # Added to in place, at the address that recorded graphs know.
         self._sums = torch.zeros(tally.size, dtype=torch.float64, device=world.device)
+        # One recording per cohort, as each reads its own slots.
         self._measure = [accelerator.record(self._measure_once) for _ in world.lanes.cohorts]
 
     def validate(self, samples: int, seed: int) -> Validation:
         """Validate on at most this many samples. Called by every rank."""
-        plan, seats, measure = self._plan, self._seats, self._measure
+        plan, slots, measure = self._plan, self._slots, self._measure
         if samples < plan.samples:
             # The same share of every group. Other shapes, so the recorded graphs cannot be used.
             sizes = tuple(-(-size * samples // plan.samples) for size in plan.sizes)
             plan = Pass(sizes, self._batch_size, plan.lanes)
-            seats = [self._empty_seats(plan, len(lanes)) for lanes in self._world.lanes.cohorts]
-            measure = [self._measure_once] * len(seats)
+            slots = [self._empty_slots(plan, len(lanes)) for lanes in self._world.lanes.cohorts]
+            measure = [self._measure_once] * len(slots)
         parts = []
-        for lanes, own, once in zip(self._world.lanes.cohorts, seats, measure, strict=True):
+        for lanes, own, once in zip(self._world.lanes.cohorts, slots, measure, strict=True):
             self._sums.zero_()
             places = in_order(plan, lanes, self._world.device)
             for number in range(plan.batches):
-                _seat(own, places, number)
+                _fill(own, places, number)
                 once(own)
             # Per cohort: in exact mode a cohort is one lane, and lane sums are added in lane order.
             parts.append(self._sums.clone())
         return Validation.of(self._world.total(parts).cpu(), self._tally, seed)
 
     @torch.no_grad()
-    def _measure_once(self, seats: list[_Seat]) -> None:
-        for seat in seats:
-            inputs = self._dataset.inputs(seat.group, seat.index)
+    def _measure_once(self, slots: list[_Slot]) -> None:
+        for slot in slots:
+            inputs = self._dataset.inputs(slot.group, slot.index)
             with self._precision.autocast():
                 (log_probabilities,) = self._model(inputs)
-            label = self._dataset.labels(seat.group, seat.index)
-            self._sums += self._tally.count(log_probabilities, inputs, label, seat.weight)
+            label = self._dataset.labels(slot.group, slot.index)
+            self._sums += self._tally.count(log_probabilities, inputs, label, slot.weight)
 
-    def _empty_seats(self, plan: Pass, lanes: int) -> list[_Seat]:
+    def _empty_slots(self, plan: Pass, lanes: int) -> list[_Slot]:
         device = self._world.device
         return [
-            _Seat(
+            _Slot(
                 group,
                 torch.zeros(lanes * plan.width(group), dtype=torch.int64, device=device),
                 torch.zeros(lanes * plan.width(group), device=device),
@@ -115,7 +117,7 @@ class Validator:
         ]
 
 
-def _seat(seats: list[_Seat], places: list[Places], number: int) -> None:
-    for seat, place in zip(seats, places, strict=True):
-        seat.index.copy_(place.index[number])
-        seat.weight.copy_(place.weight[number])
+def _fill(slots: list[_Slot], places: list[Places], number: int) -> None:
+    for slot, place in zip(slots, places, strict=True):
+        slot.index.copy_(place.index[number])
+        slot.weight.copy_(place.weight[number])

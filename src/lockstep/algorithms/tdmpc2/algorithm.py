@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.algorithms.algorithm import Algorithm
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.config.config import AlgorithmSettings, NetworkSettings
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ class TDMPC2(Algorithm):
     name = "tdmpc2"
     summary = "TD-MPC2: planning in a learned world model"
     settings: ClassVar[type[AlgorithmSettings]] = TDMPC2Settings
-    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"world_model": WorldModel}
+    networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"world_model": WorldModelSettings}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        # Networks and plans small enough that a round takes seconds on a CPU.
         "debug": {
             "num_envs": 4,
             "n_steps": 10,
@@ -47,6 +48,7 @@ class TDMPC2(Algorithm):
     @property
     def takes(self) -> type:
         """Environments with one agent each."""
+        # Imported late here and below: listing algorithms must not import torch.
         from lockstep.rl.problem import EnvProblem
 
         return EnvProblem
@@ -54,7 +56,7 @@ class TDMPC2(Algorithm):
     def learner(self, config: Any, world: "World", problem: "EnvProblem", network: "nn.Module") -> "Learner":
         """Create the TD-MPC2 learner for a problem. Called by every rank."""
         from lockstep.algorithms.tdmpc2.learner import TDMPC2Learner
-        from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+        from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 
         assert isinstance(network, TDMPC2Model), "the network for tdmpc2 is a TDMPC2Model"
         return TDMPC2Learner(config, world, problem, network)

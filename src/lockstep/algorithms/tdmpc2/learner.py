@@ -8,18 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor
-from lockstep.algorithms.tdmpc2.collector import Collector
-from lockstep.algorithms.tdmpc2.evaluator import Evaluator
-from lockstep.algorithms.tdmpc2.first_weights import stored_weights
-from lockstep.algorithms.tdmpc2.library import Library, read_library
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner, Search
-from lockstep.algorithms.tdmpc2.player import PlanningPlayer
+from lockstep.algorithms.tdmpc2.experience.collector import Collector
+from lockstep.algorithms.tdmpc2.experience.columns import columns
+from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
+from lockstep.algorithms.tdmpc2.model.first_weights import stored_weights
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.actor import Actor
+from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
+from lockstep.algorithms.tdmpc2.planning.planner import Planner
+from lockstep.algorithms.tdmpc2.planning.player import PlanningPlayer
 from lockstep.algorithms.tdmpc2.problem import environments, recorded_episodes
-from lockstep.algorithms.tdmpc2.sampler import Sampler, columns
-from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings, WorldModelSettings
-from lockstep.algorithms.tdmpc2.training import Training
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.training.sampler import Sampler
+from lockstep.algorithms.tdmpc2.training.updates import Training
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import scheduled_rate
 from lockstep.compute.precision import Precision
@@ -39,20 +41,6 @@ from lockstep.storage.checkpoint import Snapshot
 TDMPC2Config = Config[TDMPC2Settings, WorkloadSettings, WorldModelSettings]
 
 
-def search_of(settings: TDMPC2Settings, action: int) -> Search:
-    """The search settings for actions of this size."""
-    return Search(
-        horizon=settings.horizon,
-        iterations=settings.iterations_for(action),
-        samples=settings.num_samples,
-        elites=settings.num_elites,
-        prior=settings.num_pi_trajs,
-        min_std=settings.min_std,
-        max_std=settings.max_std,
-        temperature=settings.temperature,
-    )
-
-
 class TDMPC2Learner(Learner):
     """Every cohort acts and stores its steps; at every step all ranks learn as often as updates_per_step says."""
 
@@ -66,15 +54,22 @@ class TDMPC2Learner(Learner):
         self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device)
         self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
+        # One seeding phase for all tasks, long enough for the task with the longest episodes.
         self._longest = max(spaces.episode_lengths)
+        # Shorter episodes get a smaller discount, so tasks of different lengths need one each.
         discounts = [settings.discount_of(length) for length in spaces.episode_lengths]
         self._discount = discounts[0] if spaces.tasks == 1 else torch.tensor(discounts, device=world.device)
-        search = search_of(settings, spaces.action)
-        self._planner = Planner(self._network, search, self._discount, accelerator.compile) if settings.mpc else None
+        self._planner = Planner(self._network, settings, self._discount, accelerator.compile) if settings.mpc else None
         # Not compiled: evaluations have other shapes than training, and compiling would take longer than they do.
-        tester = Planner(self._network, search, self._discount) if settings.mpc else None
+        eval_planner = Planner(self._network, settings, self._discount) if settings.mpc else None
         self._evaluator = Evaluator(
-            self._network, tester, self._test_environments, world, self._precision, accelerator.record, problem.name
+            self._network,
+            eval_planner,
+            self._test_environments,
+            world,
+            self._precision,
+            accelerator.record,
+            problem.name,
         )
 
     def _test_environments(self, index: Tensor, seed: int) -> ContinuousEnv:
@@ -82,7 +77,7 @@ class TDMPC2Learner(Learner):
 
     # Created on first use: a model that is only evaluated needs no replay buffer, environments or data.
     @functools.cached_property
-    def _collectors(self) -> Sequence[Collector | Library]:
+    def _collectors(self) -> Sequence[Collector | OfflineData]:
         return [self._source(lanes) for lanes in self._world.lanes.cohorts]
 
     @functools.cached_property
@@ -106,6 +101,7 @@ class TDMPC2Learner(Learner):
         rate = scheduled_rate(settings.lr, "constant", self.steps, settings.steps, warmup, length)
         self._training.begin(self.gradient_updates, rate)
         for _ in range(settings.n_steps):
+            # Until the first gradient update there is no model to plan with.
             number, at_random = self._rows_written(), self.gradient_updates == 0
             for collector in self._collectors:
                 collector.decide(number, at_random)
@@ -121,9 +117,11 @@ class TDMPC2Learner(Learner):
         """Do the gradient updates that are due, counted over all ranks. Called by every rank."""
         settings = self._settings
         due = settings.updates_after(self.steps, self._longest) - self.gradient_updates
+        # Only before the first update: from then on the replay buffer keeps a spare sequence for every lane.
         if due >= settings.sync_freq and self.gradient_updates == 0:
             self._check_sequences()
         with self._watch.part("learning"):
+            # Whole groups only; the rest stays due until the next step.
             for _ in range(due // settings.sync_freq):
                 self._training.step()
                 self.gradient_updates += settings.sync_freq
@@ -155,6 +153,7 @@ class TDMPC2Learner(Learner):
             "skipped_updates": totals.skipped,
             "learning_rate": rate,
         }
+        # Equal on every rank already: reported by one cohort, so that the reduction has nothing to average.
         reports[0] |= {f"train/{name}": Stat.of([float(value)]) for name, value in common.items()}
         self.updates += 1
         return reports
@@ -178,17 +177,18 @@ class TDMPC2Learner(Learner):
     def _rows_written(self) -> int:
         return self.steps // self._settings.stride
 
-    def _source(self, lanes: range) -> Collector | Library:
+    def _source(self, lanes: range) -> Collector | OfflineData:
         """Where these lanes' experience comes from: environments to act in, or recorded episodes."""
         settings, world = self._settings, self._world
         if not settings.offline:
             return self._collector(lanes)
         files = recorded_episodes(self._problem, settings.data_dir)
-        return read_library(files, settings, self._spaces, self._run.seed, lanes, world)
+        return read_offline(files, settings, self._spaces, self._run.seed, lanes, world)
 
     def _collector(self, lanes: range) -> Collector:
         settings, device, seed = self._settings, self._world.device, self._run.seed
         width = settings.num_envs // self._world.lanes.total
+        # Numbered over the whole run: an environment keeps its random numbers on any number of ranks.
         index = torch.arange(lanes.start * width, lanes.stop * width)
         env = environments(self._problem, index, seed, device)
         task = env.task.cpu() if self._spaces.tasks > 1 else None
@@ -238,10 +238,10 @@ class TDMPC2Learner(Learner):
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
-        # Adam has no moments before the first gradient update.
         written = counters["steps"] // self._settings.stride
         return replace(
             self.state(),
+            # Adam has no moments before the first gradient update.
             optimizer=self._training.outline() if counters["gradient_updates"] else {},
             lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
         )

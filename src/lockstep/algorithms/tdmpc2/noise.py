@@ -1,6 +1,6 @@
 """Counter-based random numbers in bulk, like compute.random, but using all four words of each draw.
 
-On a GPU the normal numbers and the dropout of an update, and the normal numbers of a plan, take one kernel each.
+On a GPU the normal numbers of an update, its dropout factors and the normal numbers of a plan take one kernel each.
 """
 
 from typing import Any
@@ -12,10 +12,12 @@ from lockstep.compute import random
 from lockstep.compute.kernels import kernels_fit
 
 _BLOCK = 256
+"""Philox draws, of four words each, that one program of a kernel computes."""
 
 
 def normals(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int) -> Tensor:
     """Standard normal numbers, `count` for each element of index: (..., count) float32."""
+    # Kernel and eager code agree to rounding, not to the bit: log, sin and cos differ between devices.
     if _kernel_fits(index, step):
         from lockstep.algorithms.tdmpc2.noise_triton import draw_normals
 
@@ -41,7 +43,7 @@ def kept(seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int,
 
         return _by_kernel(draw_kept, 8, seed, purpose, index, step, count, least, factor)
     words = _words(seed, purpose, index, step, -(-count // 8))
-    # A probability needs no more than 16 bits: each word serves for two.
+    # 16 bits are precise enough for a probability, so each 32-bit word gives two factors.
     halves = torch.stack((words >> 16, words & 0xFFFF), -1).flatten(-2)[..., :count]
     return (halves >= least).to(torch.float32) * factor
 
@@ -53,8 +55,9 @@ def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
     """
     index = torch.zeros((), dtype=torch.int64, device=step.device)
     first, second, _, _ = random.words(seed, purpose, index, step)
-    # Multiply and shift: integers below the bound, equal on every device. Skipping `one` makes the two different.
+    # Multiply and shift: an integer below the bound, computed in integers and therefore equal on every device.
     one = (first * members) >> 32
+    # Drawn from one fewer, then moved past `one`: the two differ, and all pairs are equally likely.
     other = (second * max(members - 1, 1)) >> 32
     return torch.stack((one, (other + (other >= one)) % members), -1)
 
@@ -62,11 +65,13 @@ def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
 def _words(seed: int, purpose: str, index: Tensor, step: Tensor | int, blocks: int) -> Tensor:
     """(..., 4 x blocks) random words."""
     block = torch.arange(blocks, device=index.device)
+    # A step per element of index needs the axis of the blocks too; a scalar broadcasts by itself.
     when = step.unsqueeze(-1) if isinstance(step, Tensor) and step.ndim else step
     return torch.stack(random.words(seed, purpose, index.unsqueeze(-1), when, block), -1).flatten(-2)
 
 
 def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
+    """Whether a kernel can draw these numbers: it reads a contiguous index (E,) and one step, both on the GPU."""
     together = isinstance(step, Tensor) and step.ndim == 0 and step.device == index.device
     return kernels_fit(index.device) and together and index.ndim == 1 and index.is_contiguous()
 
@@ -74,7 +79,7 @@ def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
 def _by_kernel(
     kernel: Any, each: int, seed: int, purpose: str, index: Tensor, step: Tensor | int, count: int, *numbers: float
 ) -> Tensor:
-    """(len(index), count) numbers by one kernel; four words give `each` of them."""
+    """(len(index), count) numbers from one kernel launch; four words give `each` numbers."""
     out = torch.empty(len(index), count, device=index.device)
     grid = -(-count // (each * _BLOCK)), len(index)
     kernel[grid](index, step, out, count, random.label_of(purpose), *random.key_of(seed), *numbers, BLOCK=_BLOCK)

@@ -1,6 +1,6 @@
-"""the random numbers of `noise` as GPU kernels: words become numbers before they leave the chip.
+"""The random numbers of `noise` as GPU kernels: only the finished numbers are written to memory, not the words.
 
-`count` numbers are drawn for each index; a program is (BLOCK times four words, index).
+`count` numbers are drawn for each index. Programs are numbered (block of BLOCK draws of four words, index).
 """
 # Kernel arguments are pointers and device scalars, for which Python has no annotations.
 # ruff: noqa: ANN001, ANN201, ANN202, N803
@@ -10,10 +10,10 @@ import triton.language as tl
 
 from lockstep.compute.random_triton import philox
 
-_MASK = tl.constexpr(0xFFFFFFFF)
-_UNIT = tl.constexpr(1.0 / (1 << 24))
-_TURN = tl.constexpr(6.283185307179586)
-_SMALL = tl.constexpr(1.0 / 64)
+_MASK = tl.constexpr(0xFFFFFFFF)  # counters are 32-bit words
+_UNIT = tl.constexpr(1.0 / (1 << 24))  # float32 represents 24 random bits exactly
+_TURN = tl.constexpr(6.283185307179586)  # 2 pi
+_SMALL = tl.constexpr(1.0 / 64)  # below it, five terms of the series reach float32's precision
 
 
 @triton.jit
@@ -30,7 +30,7 @@ def _to_unit(word):
 
 @triton.jit
 def _log_of_rest(u):
-    """The logarithm of 1 - u; the hardware's own is too coarse near 1."""
+    """log(1 - u); the hardware's logarithm is too inaccurate near 1, so small u use the series."""
     series = -u * (1.0 + u * (0.5 + u * (1.0 / 3.0 + u * (0.25 + u * 0.2))))
     return tl.where(u < _SMALL, series, tl.log(1.0 - u))
 
@@ -42,11 +42,13 @@ def _store_two_normals(out, place, count, first, second):
     tl.store(out + place + 1, radius * tl.sin(angle), mask=place + 1 < count)
 
 
+# Not specialized: Triton would compile variants for seeds and counts that happen to be 1 or divisible by 16.
 @triton.jit(do_not_specialize=["count", "label", "k0", "k1"])
 def draw_normals(index, step, out, count, label, k0, k1, BLOCK: tl.constexpr):
-    """Of every two words the sides of an angle."""
+    """Standard normal numbers by Box-Muller: every two words give two."""
     block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     w0, w1, w2, w3 = _words(index, step, block, label, k0, k1, BLOCK)
+    # int64: the offset of a row can exceed 2^31.
     out += tl.program_id(1).to(tl.int64) * count
     _store_two_normals(out, block * 4, count, w0, w1)
     _store_two_normals(out, block * 4 + 2, count, w2, w3)
@@ -60,7 +62,7 @@ def _store_two_factors(out, place, count, word, least, factor):
 
 @triton.jit(do_not_specialize=["count", "label", "k0", "k1", "least", "factor"])
 def draw_kept(index, step, out, count, label, k0, k1, least, factor, BLOCK: tl.constexpr):
-    """Of each half of a word the factor where it is `least` or more, else zero: the upper half, then the lower one."""
+    """Dropout factors from 16-bit halves of words, upper half first: `factor` if a half is at least `least`, else 0."""
     block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     w0, w1, w2, w3 = _words(index, step, block, label, k0, k1, BLOCK)
     out += tl.program_id(1).to(tl.int64) * count

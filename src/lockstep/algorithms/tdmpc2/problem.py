@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.host_env import HostEnv
-from lockstep.algorithms.tdmpc2.library import RecordedEpisodes
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.settings import OtherSizes, WorldModelSettings
+from lockstep.algorithms.tdmpc2.experience.host_env import HostEnv
+from lockstep.algorithms.tdmpc2.experience.offline import RecordedEpisodes
+from lockstep.algorithms.tdmpc2.model.networks import Spaces
+from lockstep.algorithms.tdmpc2.model.sizes import OtherSizes
 from lockstep.envs.vector_env import ContinuousEnv
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, EnvProblem, Tasks
@@ -49,24 +48,9 @@ def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
     )
 
 
-def build_model(settings: WorldModelSettings, problem: EnvProblem, episodic: bool | None, seed: int) -> TDMPC2Model:
-    """Build the networks, with the same initial weights on every rank."""
-    spaces = spaces_of(problem, episodic)
-    other = problem.other_sizes if isinstance(problem, TDMPC2Problem) else {}
-    settings.check_latent(other)
-    sizes = Sizes(
-        encoder=settings.size("enc_dim", other),
-        encoder_layers=settings.size("num_enc_layers", other),
-        hidden=settings.size("mlp_dim", other),
-        latent=settings.size("latent_dim", other),
-        values=settings.size("num_q", other),
-        task=settings.size("task_dim", other) if spaces.tasks > 1 else 0,
-        simplex=settings.simnorm_dim,
-        log_std=(settings.log_std_min, settings.log_std_max),
-        bins=Bins(settings.vmin, settings.vmax, settings.num_bins),
-        dropout=settings.dropout,
-    )
-    return TDMPC2Model(sizes, spaces, seed)
+def sizes_of(problem: EnvProblem) -> OtherSizes:
+    """Network sizes, by model_size, in which a problem deviates from MODEL_SIZES."""
+    return problem.other_sizes if isinstance(problem, TDMPC2Problem) else {}
 
 
 def recorded_episodes(problem: EnvProblem, data_dir: str) -> RecordedEpisodes:
@@ -83,6 +67,7 @@ def environments(
 
     `device`: where environments run that are not hosted.
     """
+    # Hosted environments take their index on the host; the others run on the device.
     make = problem.test_environments if test else problem.environments
     env = make(index.cpu() if problem.hosted else index.to(device), seed)
     if problem.hosted and isinstance(env, ContinuousEnv):

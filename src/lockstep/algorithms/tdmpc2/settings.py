@@ -1,6 +1,6 @@
-"""The settings of TD-MPC2, over all ranks, and which of them go together. Nothing here needs torch."""
+"""The settings of TD-MPC2, over all ranks, and the checks between them. Nothing here needs torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -12,7 +12,6 @@ from lockstep.errors import UserError
 Rate = Annotated[float, Range(above=0, at_most=1)]
 Positive = Annotated[float, Range(above=0)]
 Weight = Annotated[float, Range(at_least=0)]
-Width = Annotated[int, Range(at_least=0, at_most=16_384)]
 
 LARGE_ACTION, FURTHER_ITERATIONS = 20, 2
 """Actions of at least this size get this many additional iterations of planning."""
@@ -101,6 +100,7 @@ class TDMPC2Settings(AlgorithmSettings):
 
     def discount_of(self, episode_length: int) -> float:
         """The discount factor for episodes of this length."""
+        # The official program's heuristic: the discount's horizon is a fixed fraction of an episode.
         part = episode_length / self.discount_denom
         return min(max((part - 1.0) / part, self.discount_min), self.discount_max)
 
@@ -130,6 +130,7 @@ class TDMPC2Settings(AlgorithmSettings):
         start = self.random_steps(episode_length)
         if steps < start:
             return 0
+        # All updates of the random steps are due at once, then the ratio holds for the steps after them.
         first = self.pretrain_updates or int(start * self.updates_per_step)
         return first + int((steps - start) * self.updates_per_step)
 
@@ -159,7 +160,7 @@ class TDMPC2Settings(AlgorithmSettings):
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
         """Lines of the plan: environments, replay buffer, batch and updates, and their division among ranks."""
-        rounds = self.steps // self.round_size
+        rounds = self.steps // self.round_size  # a last, partial round is not played
         applied = f", applied {self.sync_freq} at a time" if self.sync_freq > 1 else ""
         ratio = "" if self.offline else f", {self.updates_per_step:g} update(s) a step"
         batch = (
@@ -180,17 +181,19 @@ class TDMPC2Settings(AlgorithmSettings):
             ("discount_min", "discount_max"),
         )
         for less, more in pairs:
-            _check_order(self, less, more)
+            check_order(self, less, more)
 
     def check(self, config: AnyConfig) -> None:
         """Check that environments and batch divide evenly among lanes, and that the replay buffer suffices."""
         lanes = config.effective_lanes
+        # Every lane gets as many environments and samples as the others, so that lanes can move between ranks.
         for name in ("batch_size",) if self.offline else ("num_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
                 near = nearest_to_split(count, lanes, automatic=name == "num_envs" and not config.run.lanes)
-                raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
+                raise UserError(f"{name} {count} must be a multiple of the run's {lanes} lanes; nearest: {near}")
         self._check_memory()
+        # Random numbers are drawn by 32-bit counters of steps and updates: neither may wrap during a run.
         updates = self.steps if self.offline else self.pretrain_updates + int(self.steps * self.updates_per_step)
         config.refuse_repetition({"steps of each environment": self.steps // self.stride, "gradient updates": updates})
 
@@ -201,6 +204,7 @@ class TDMPC2Settings(AlgorithmSettings):
                     f"steps {self.steps} is less than one round's n_steps = {self.n_steps}; raise it or lower --n-steps"
                 )
             return
+        # The replay buffer keeps one complete sequence in reserve, which takes room for two.
         needed = 2 * self.horizon * self.num_envs
         if self.memory_rows < 2 * self.horizon:
             raise UserError(
@@ -219,78 +223,8 @@ class TDMPC2Settings(AlgorithmSettings):
             )
 
 
-MODEL_SIZES: Mapping[int, Mapping[str, int]] = {
-    1: {"enc_dim": 256, "mlp_dim": 384, "latent_dim": 128, "num_enc_layers": 2, "num_q": 2, "task_dim": 96},
-    5: {"enc_dim": 256, "mlp_dim": 512, "latent_dim": 512, "num_enc_layers": 2, "num_q": 5, "task_dim": 64},
-    19: {"enc_dim": 1024, "mlp_dim": 1024, "latent_dim": 768, "num_enc_layers": 3, "num_q": 5, "task_dim": 64},
-    48: {"enc_dim": 1792, "mlp_dim": 1792, "latent_dim": 768, "num_enc_layers": 4, "num_q": 5, "task_dim": 64},
-    317: {"enc_dim": 4096, "mlp_dim": 4096, "latent_dim": 1376, "num_enc_layers": 5, "num_q": 8, "task_dim": 96},
-}
-"""Network sizes by millions of parameters."""
-OtherSizes = Mapping[int, Mapping[str, int]]
-"""Sizes, by model_size, that replace those of MODEL_SIZES."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorldModelSettings(NetworkSettings):
-    """The world model and the policy prior."""
-
-    model_size: int = 5
-    """Millions of parameters: 1, 5, 19, 48 or 317; the next six fields override parts of it."""
-    enc_dim: Width = 0
-    """Width of the encoder; 0 = by model_size, as for the next fields."""
-    num_enc_layers: Annotated[int, Range(at_least=0, at_most=64)] = 0
-    """Layers of the encoder."""
-    mlp_dim: Width = 0
-    """Width of the other networks."""
-    latent_dim: Width = 0
-    """Size of a latent state; a multiple of simnorm_dim."""
-    num_q: Annotated[int, Range(at_least=0, at_most=64)] = 0
-    """Number of value functions."""
-    task_dim: Annotated[int, Range(at_least=0, at_most=4096)] = 0
-    """Size of a task embedding, if there are several tasks."""
-    simnorm_dim: Count = 8
-    """Size of the SimNorm groups, whose features add up to one."""
-    dropout: Annotated[float, Range(at_least=0, below=1)] = 0.01
-    """Dropout probability after the first layer of the value functions."""
-    num_bins: Annotated[int, Range(at_least=2, at_most=4096)] = 101
-    """Bins in which rewards and values are predicted."""
-    vmin: float = -10.0
-    """Lowest bin, in symlog units."""
-    vmax: float = 10.0
-    """Highest bin, in symlog units."""
-    log_std_min: float = -10.0
-    """Least log standard deviation of the policy prior."""
-    log_std_max: float = 2.0
-    """Largest log standard deviation of the policy prior."""
-
-    def size(self, part: str, other: OtherSizes | None = None) -> int:
-        """One of the sizes: the field itself if set, else by model_size from `other` or MODEL_SIZES."""
-        table = {**MODEL_SIZES[self.model_size], **(other or {}).get(self.model_size, {})}
-        return getattr(self, part) or table[part]
-
-    def validate(self) -> None:
-        """Check that model_size exists and that minima are below maxima."""
-        if self.model_size not in MODEL_SIZES:
-            nearest = min(MODEL_SIZES, key=lambda size: abs(size - self.model_size))
-            raise UserError(
-                f"model_size {self.model_size}: no such size; the nearest is {nearest}; "
-                f"allowed: {', '.join(map(str, MODEL_SIZES))}"
-            )
-        for less, more in (("vmin", "vmax"), ("log_std_min", "log_std_max")):
-            _check_order(self, less, more)
-        if self.vmin == self.vmax:
-            raise UserError(f"vmin and vmax are both {self.vmin:g}; raise vmax")
-        self.check_latent()
-
-    def check_latent(self, other: OtherSizes | None = None) -> None:
-        """Check that a latent state can be divided into SimNorm groups; `other` as in `size`."""
-        latent = self.size("latent_dim", other)
-        if latent % self.simnorm_dim:
-            raise UserError(f"latent_dim {latent} is no multiple of simnorm_dim {self.simnorm_dim}; change one")
-
-
-def _check_order(settings: TDMPC2Settings | WorldModelSettings, less: str, more: str) -> None:
+def check_order(settings: AlgorithmSettings | NetworkSettings, less: str, more: str) -> None:
+    """UserError if the setting `less` is larger than the setting `more`."""
     low, high = getattr(settings, less), getattr(settings, more)
     if low > high:
         raise UserError(f"{less} {low:g} is more than {more} {high:g}; lower it")

@@ -1,0 +1,1 @@
+"""Continuous control: tasks of DeepMind Control, Gymnasium and Meta-World."""

@@ -38,12 +38,13 @@ def policy_of(player: Player | str) -> Act:
     """Return a trained model, or one of BASELINES by name, as a plain policy."""
     if isinstance(player, str):
         return BASELINES[player]
+    # Actions are continuous, so the probabilities are None.
     return lambda observation, env: player(observation, env)[0]
 
 
 def evaluate_baseline(name: str, settings: ControlSettings, world: World, episodes: int, seed: int) -> Evaluation:
     """Evaluate a baseline on `episodes` episodes of each task. Called by every rank."""
-    host = torch.device("cpu")
+    host = torch.device("cpu")  # simulators run there, and baselines need no GPU
     act = BASELINES[name]
     return evaluate(
         world,

@@ -14,8 +14,8 @@ from lockstep.workloads.control.episodes import Episode, EpisodeWriter
 from lockstep.workloads.control.names import TaskFacts
 from lockstep.workloads.control.settings import ControlSettings
 
-_TENSORDICT = "_tensordict"
-_NEEDED = ("obs", "action", "reward", "task")
+_TENSORDICT = "_tensordict"  # the key under which TensorDict pickles its entries
+_NEEDED = ("obs", "action", "reward", "task")  # `terminated` is optional: the public chunks do not have it
 
 
 def convert_chunks(settings: ControlSettings, source: Path, folder: Path) -> tuple[int, int]:
@@ -26,6 +26,7 @@ def convert_chunks(settings: ControlSettings, source: Path, folder: Path) -> tup
         raise UserError(f"{source}: no chunks (.pt) there; give the directory they were downloaded to")
     writer = EpisodeWriter(folder, facts.tasks)
     steps = 0
+    # Chunk by chunk: all of them together, hundreds of millions of steps, would not fit into memory.
     for path in paths:
         for episode in read_chunk(path, facts):
             writer.add(episode)
@@ -66,6 +67,7 @@ def _columns(content: Any) -> Mapping[str, Tensor]:
     """The tensors of a TensorDict. Its versions pickle differently: as state, or as arguments of a constructor."""
     if isinstance(content, Foreign):
         if not content.name.startswith("tensordict."):
+            # Never called: the reader returns a description of the call instead.
             raise ValueError(f"it would call {content.name} on loading, which is not allowed")
         states = [part for part in (content.state, *content.arguments) if isinstance(part, Mapping)]
         content = _entries(next((state[_TENSORDICT] for state in states if _TENSORDICT in state), None))

@@ -1,4 +1,7 @@
-"""Eleven tasks beyond DeepMind Control's own, on its bodies and on a three-link arm."""
+"""Eleven tasks beyond DeepMind Control's own, on its bodies and on a three-link arm.
+
+Rewards are those of the official TD-MPC2, so that returns and the public mt30 data can be compared.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +32,7 @@ class BackwardsWalker(walker.PlanarWalker):
 
     def get_reward(self, physics: Any) -> float:
         """Standing, times how fast it moves backwards."""
+        # As in the suite's walker, with the direction of the velocity reversed.
         standing = tolerance(physics.torso_height(), (1.2, _UNBOUNDED), margin=0.6)
         upright = (1 + physics.torso_upright()) / 2
         moving = at_most(physics.horizontal_velocity(), -self._move_speed, self._move_speed / 2)
@@ -40,6 +44,7 @@ def _speed_reward(speed: float, bounds: tuple[float, float], margin: float) -> f
 
 
 def _high(height: float) -> float:
+    """1 from 1.2 m on, with a margin of 0.6 m below."""
     return tolerance(height, (1.2, _UNBOUNDED), margin=0.6)
 
 
@@ -61,6 +66,7 @@ class TwoLeggedCheetah(cheetah.Cheetah):
 
     def __init__(self, raised_foot: str, random: Any = None) -> None:
         super().__init__(random)
+        # On the front legs the back foot (bfoot) is raised, and the other way round: see MAKERS.
         self._raised_foot = raised_foot
 
     def get_reward(self, physics: Any) -> float:
@@ -121,6 +127,7 @@ class SpinningCup(ball_in_cup.BallInCup):
 
 
 def _suite_body(domain: Any) -> Any:
+    """The physics of one of the suite's bodies, which a custom task shares."""
     return domain.Physics.from_xml_string(*domain.get_model_and_assets())
 
 

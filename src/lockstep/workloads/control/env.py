@@ -39,10 +39,12 @@ def stored_facts(settings: ControlSettings) -> TaskFacts:
 
 def make_env(settings: ControlSettings, index: Tensor, seed: int, device: torch.device) -> "ControlEnv":
     """The environments with these global numbers (E,); their results are tensors on `device`."""
+    # By default a worker per thread that the rank may use, so that ranks on one machine do not compete.
     return ControlEnv(task_facts(settings), index, seed, device, settings.env_workers or torch.get_num_threads())
 
 
 def _own_facts(task: str) -> tuple[int, int, int]:
+    # From tables: a simulator is slow to start and may not be installed.
     if task in names.SUITE:
         return (*names.SUITE[task], names.SUITE_LENGTH)
     if task in names.MT50:
@@ -56,7 +58,7 @@ def _own_facts(task: str) -> tuple[int, int, int]:
 class ControlEnv(HostedEnv):
     """A `ContinuousEnv` of tasks: observation (E, O) float32, action (E, A) from -1 to 1.
 
-    Where there are several tasks, environment number i has task i modulo their number.
+    If there are several tasks, environment number i has task i modulo their number.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ControlEnv(HostedEnv):
 
         `stage`: a separate pool of workers, for environments that are rendered.
         """
+        # By global number: an environment has the same task on any number of ranks.
         number = (index.cpu() % len(facts.tasks)).tolist()
         action_dims = tuple(facts.action_dims[i] for i in number)
         simulators = Simulators(
@@ -92,10 +95,11 @@ class ControlEnv(HostedEnv):
         """(E,) whether a task is scored by success rather than return, as Meta-World's are."""
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
-        """Success, and where there are several tasks, score and task: (E,) each."""
+        """Success if a task has a goal, and score and task if there are several: (E,) each."""
         success = results[:, hosting.SUCCESS].astype(np.float64)
         info: dict[str, NDArray[np.generic]] = {"success": success} if self.facts.has_goals else {}
         if self.facts.multitask:
+            # Both from 0 to 100: percent of successes, or a tenth of a return of at most 1000.
             info |= {"score": np.where(self._by_success, 100 * success, self._earned / 10), "task": self._number}
         return info
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.library import Episode
+from lockstep.algorithms.tdmpc2.experience.offline import Episode
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
 from lockstep.storage.tensor_file import read_header
@@ -31,6 +31,7 @@ _MOST_LENGTHS = 64 << 20
 """Most bytes that a file's `length` column may take, so that a damaged header cannot exhaust the memory."""
 _ROWS = 250_000
 """Approximate rows per file: some tens of megabytes."""
+# safetensors' names of the types.
 _COLUMNS = {"obs": "F32", "action": "F32", "reward": "F32", "terminated": "BOOL", "task": "I64", "length": "I64"}
 _DIMENSIONS = {"obs": 2, "action": 2, "reward": 1, "terminated": 1, "task": 1, "length": 1}
 _NAME = re.compile(r"episodes-([0-9]+)\.safetensors")
@@ -64,6 +65,7 @@ class EpisodeWriter:
         tensors = _concatenated(self._pending)
         about = {"format": FORMAT, "tasks": json.dumps(self._tasks)}
         path = self._folder / _free_name(self._folder)
+        # Atomically: an interrupted recording leaves whole files only, which can be used.
         try:
             write_atomically(path, safetensors.torch.save(tensors, about))
         except OSError as error:
@@ -89,6 +91,7 @@ def _concatenated(episodes: list[Episode]) -> dict[str, Tensor]:
 
 
 def _free_name(folder: Path) -> str:
+    # After the highest number and not in a gap, so that files stay in the order of recording.
     numbers = [int(name[1]) for path in folder.iterdir() if (name := _NAME.fullmatch(path.name))]
     return f"episodes-{max(numbers, default=-1) + 1:05}.safetensors"
 
@@ -116,6 +119,7 @@ class EpisodeFiles:
                 "the public chunks (.pt)"
             )
         self._files = [self._opened(path) for path in paths]
+        # Files are sorted by name, so that every rank numbers the episodes in the same way.
         self._where = [(file, i) for file in self._files for i in range(len(file.task))]
 
     @property
@@ -138,7 +142,7 @@ class EpisodeFiles:
         return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
 
     def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
-        """Yield the episodes with these numbers, in any order, zero-padded to the largest task's sizes."""
+        """Yield the episodes with these numbers, in the given order, zero-padded to the largest task's sizes."""
         # One file is held at a time: consecutive numbers mostly lie in the same file.
         columns: Mapping[str, Tensor] = {}
         loaded: Path | None = None
@@ -157,6 +161,7 @@ class EpisodeFiles:
             terminated=columns["terminated"][rows][1:],
             task=file.task[i],
         )
+        # One NaN would make every weight NaN at its first gradient; better to name the file.
         for part in (episode.observation, episode.action, episode.reward):
             if not bool(torch.isfinite(part).all()):
                 raise UserError(f"{file.path}: episode {i} has values that are not finite; remove this file")
@@ -177,9 +182,10 @@ class EpisodeFiles:
                 lengths, numbers = file.get_tensor("length").tolist(), file.get_tensor("task").tolist()
             tasks = json.loads(about["tasks"])
         except (OSError, SafetensorError, ValueError, KeyError, RecursionError) as error:
-            raise UserError(f"{path}: damaged ({error})") from error
+            raise UserError(f"{path}: damaged ({error}); record it again, or remove this file") from error
         if problem := _damage(tasks, lengths, shapes):
             raise UserError(f"{path}: damaged ({problem}); record it again, or remove this file")
+        # T + 1 rows for T steps.
         start = tuple(accumulate((length + 1 for length in lengths), initial=0))
         return _File(path, tuple(self._belonging(path, tasks, numbers, shapes)), start)
 
@@ -202,7 +208,7 @@ class EpisodeFiles:
             if (seen, done) not in fits:
                 raise UserError(
                     f"{path}: its episodes of {tasks[number]} have observations of {seen} and actions of {done} "
-                    f"numbers, not {fits[0][0]} and {fits[0][1]}"
+                    f"numbers, not {fits[0][0]} and {fits[0][1]}; remove this file"
                 )
             yield found
 

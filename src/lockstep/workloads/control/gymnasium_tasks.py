@@ -16,7 +16,9 @@ from lockstep.errors import UserError
 from lockstep.workloads.control.names import GYMNASIUM_GOALS, gymnasium_id
 
 _DEFAULT_LENGTH = 1000
+"""Agent steps of an episode if Gymnasium sets no limit."""
 _LENGTHS = {"lunarlander-continuous": 500}
+"""Limits of the official TD-MPC2 that differ from Gymnasium's."""
 _SETTINGS: dict[str, dict[str, Any]] = {"lunarlander-continuous": {"continuous": True}}
 
 
@@ -44,10 +46,12 @@ class GymnasiumSimulation(Replayed):
         return _flat(self._env.reset(seed=seed)[0])
 
     def _act(self, action: Floats) -> Outcome:
+        # From -1..1 to the environment's own bounds.
         low, high = self._space.low, self._space.high
         scaled = (low + (action + 1.0) / 2.0 * (high - low)).astype(self._space.dtype)
         observation, reward, terminated, truncated, _ = self._env.step(scaled.reshape(self._space.shape))
         self._earned += float(reward)
+        # Judged by the return so far; the value at an episode's last step is the one that counts.
         success = float(self._goal is not None and self._earned > self._goal)
         return Outcome(_flat(observation), float(reward), bool(terminated), bool(truncated), success)
 
@@ -62,6 +66,7 @@ class GymnasiumSimulation(Replayed):
 @cache
 def facts(task: str) -> tuple[int, int, int]:
     """Sizes of an observation and an action, and agent steps of an episode; UserError if the task cannot be used."""
+    # Made once per process (see @cache): only the environment itself knows its spaces.
     env = _make(task)
     observations, actions = env.observation_space, env.action_space
     length = gymnasium.spec(gymnasium_id(task)).max_episode_steps or _DEFAULT_LENGTH

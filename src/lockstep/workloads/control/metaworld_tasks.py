@@ -9,7 +9,7 @@ from lockstep.envs.simulation import Floats, Outcome, Replayed
 from lockstep.errors import UserError
 from lockstep.workloads.control.names import METAWORLD_FACTS, METAWORLD_PREFIX
 
-_ACTION_REPEAT = 2
+_ACTION_REPEAT = 2  # as in the official TD-MPC2
 
 
 class MetaWorldSimulation(Replayed):
@@ -18,6 +18,7 @@ class MetaWorldSimulation(Replayed):
     def __init__(self, task: str) -> None:
         super().__init__()
         self._env = _make(task)
+        # Meta-World has no public switch for drawing a new goal at every reset, from the seed.
         self._env._freeze_rand_vec = False
         self._env.seeded_rand_vec = True
 
@@ -33,7 +34,7 @@ class MetaWorldSimulation(Replayed):
         for _ in range(_ACTION_REPEAT):
             observation, earned, _, _, info = self._env.step(action.copy())
             reward += float(earned)
-            success = float(info["success"])
+            success = float(info["success"])  # of the later step, as in the official program
         return Outcome(np.asarray(observation, np.float32), reward, False, False, success)
 
     def _action_dim(self) -> int:
@@ -52,11 +53,13 @@ class MetaWorldSimulation(Replayed):
 
 
 def _make(task: str) -> Any:
+    # Imported late: the package is optional.
     import mujoco
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE as TASKS
 
     try:
         return TASKS[f"{task.removeprefix(METAWORLD_PREFIX)}-v3-goal-observable"](seed=0)
+    # Meta-World's model files are refused by newer versions of MuJoCo than its own.
     except ValueError as error:
         raise UserError(
             f"task {task}: this Meta-World does not run with mujoco {mujoco.__version__} ({error}); "

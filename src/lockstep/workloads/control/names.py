@@ -50,6 +50,7 @@ class TaskFacts:
 
 SUITE_LENGTH = 500
 """Agent steps of a DeepMind Control episode: 1000 control steps, two per action."""
+# Listed here, so that a run can be checked and planned without starting a simulator.
 STANDARD = {
     "acrobot-swingup": (6, 1),
     "cartpole-balance": (5, 1),
@@ -106,6 +107,7 @@ GYMNASIUM = {
 """Short names of Gymnasium environments; all others are named by their id, such as Pendulum-v1."""
 GYMNASIUM_GOALS = {"lunarlander-continuous": 200.0}
 """Return above which an episode counts as solved, for tasks with an agreed threshold."""
+# NAMESPACE/NAME-vN; the namespace is optional.
 _GYMNASIUM_ID = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 
 METAWORLD_PREFIX = "mw-"
@@ -132,6 +134,7 @@ MT50 = tuple(
         *("bin-picking", "box-close", "door-lock", "door-unlock", "hand-insert"),
     )
 )
+# mt80 continues the numbers of mt30, as the public data does.
 TASK_SETS = {"mt30": MT30, "mt80": MT30 + MT50}
 
 
@@ -156,7 +159,9 @@ def number_of(name: str, tasks: Sequence[str]) -> int:
 
 def _hint(name: str, known: Sequence[str] = (*SUITE, *TASK_SETS, *GYMNASIUM, *MT50)) -> str:
     """Up to three names that the user may have meant."""
+    # Common slips: capitals and underscores. Cut, as messages quote what the user typed.
     spelled = name[:64].lower().replace("_", "-")
+    # Names that start like it first, then similar ones until there are three.
     near = [task for task in known if task == spelled or (len(spelled) > 2 and task.startswith(spelled))]
     while len(near) < 3 and (another := nearest(spelled, [task for task in known if task not in near])):
         near.append(another)

@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.first_weights import fitting_weights, stored_weights
-from lockstep.algorithms.tdmpc2.library import check_data
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
+from lockstep.algorithms.tdmpc2.experience.offline import check_data
+from lockstep.algorithms.tdmpc2.model.first_weights import fitting_weights, stored_weights
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModel
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
@@ -39,6 +39,7 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
         hosted=True,
         tasks=Tasks(facts.action_dims, facts.episode_lengths, facts.episodic, facts.tasks),
         recorded=recorded,
+        # Public checkpoints of mt30 and mt80 must fit.
         other_sizes=settings.other_sizes,
     )
 
@@ -49,6 +50,7 @@ def check_inputs(config: ControlConfig) -> list[str]:
     if not isinstance(algorithm, TDMPC2Settings):
         return []
     if algorithm.checkpoint:
+        # Read only to check it: a wrong file is then refused before any rank starts.
         stored_weights(algorithm.checkpoint, config.run.runs_dir, _model(config))
     if not algorithm.offline:
         return []
@@ -67,5 +69,5 @@ def official_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
 
 def _model(config: ControlConfig) -> TDMPC2Model:
     algorithm, network = config.algorithm, config.network
-    assert isinstance(algorithm, TDMPC2Settings) and isinstance(network, WorldModel)
+    assert isinstance(algorithm, TDMPC2Settings) and isinstance(network, WorldModelSettings)
     return network.build(control_problem(config.workload), config)

@@ -26,6 +26,7 @@ def record_episodes(
     facts = task_facts(settings)
     writer = EpisodeWriter(folder, facts.tasks)
     steps = 0
+    # Episode i is the first of environment i, so it does not depend on how many are played at a time.
     for first in range(0, episodes, _AT_ONCE):
         index = torch.arange(first, min(first + _AT_ONCE, episodes))
         for episode in _play(make_env(settings, index, seed, torch.device("cpu")), policy):
@@ -46,6 +47,7 @@ def _play(env: ControlEnv, act: Act) -> list[Episode]:
         action = act(observation, env).cpu()
         transition = env.step(action)
         ended = transition.terminated | transition.truncated
+        # Before `playing` changes: an episode's last step counts as well.
         length += playing
         playing &= ~ended
         assert transition.final_observation is not None

@@ -10,6 +10,7 @@ from lockstep.workloads.control.env import ControlEnv
 from lockstep.workloads.control.names import TaskFacts
 
 VARIABLE = "MUJOCO_GL"
+# Values that turn rendering off; suite.py sets `disabled` itself, so they are not a user's choice.
 _OFF = ("", "disabled", "disable", "off", "0", "false", "no")
 
 
@@ -30,11 +31,13 @@ def open_stage(facts: TaskFacts) -> WorkerPool:
         stage = WorkerPool(pictures=True, **{VARIABLE: backend})
         try:
             env = ControlEnv(facts, torch.tensor([0]), 0, torch.device("cpu"), stage=stage)
+            # A tiny frame: some backends import without an error and fail at the first rendering.
             env.reset()
             env.render(16, 16)
             return stage
         except RunFailed as failure:
             stage.disband()
+            # The message starts with the worker's name; the reason follows.
             reasons.append(f"{backend}: {str(failure).partition(': ')[2].splitlines()[0] or failure}")
     raise UserError(
         f"{facts.tasks[0]}: cannot render, OpenGL is missing ({'; '.join(reasons)}); "

@@ -13,6 +13,7 @@ def per_task(tasks: Sequence[str], results: dict[str, Any]) -> dict[str, Any]:
     """
     if len(tasks) == 1 and "episode_control_success" not in results:
         return {}
+    # Without the column all episodes belong to the only task.
     numbers = results.get("episode_control_task") or [0.0] * len(results["episode_returns"])
     found = {}
     for number in sorted({int(number) for number in numbers}):

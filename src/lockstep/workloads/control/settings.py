@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Annotated, ClassVar
 
-from lockstep.algorithms.tdmpc2.settings import MODEL_SIZES, OtherSizes, TDMPC2Settings, WorldModelSettings
+from lockstep.algorithms.tdmpc2.model.sizes import MODEL_SIZES, OtherSizes
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
+from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, Headline, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Range
 from lockstep.config.run_settings import DEFAULT_LANES
@@ -37,6 +39,8 @@ class ControlSettings(WorkloadSettings):
         ("elapsed", "T:", ""),
         ("eval/return_mean", "eval R:", ".1f"),
     )
+    # The rest reads configurations of the official program: its names, keys that are set elsewhere here, and keys
+    # that are accepted with the one value that Lockstep supports.
     aliases: ClassVar[Mapping[str, str]] = {"enable_wandb": "wandb"}
     told_elsewhere: ClassVar[Mapping[str, str]] = {
         "world_size": "set the number of ranks on the command line with --gpus N or --ranks N",
@@ -84,6 +88,7 @@ class ControlSettings(WorkloadSettings):
         if not self.acts_in_several(algorithm):
             return None
         assert isinstance(algorithm, TDMPC2Settings)
+        # Lanes must divide both the environments and the batch.
         common = gcd(algorithm.num_envs, algorithm.batch_size)
         return max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
 
@@ -106,6 +111,7 @@ class ControlSettings(WorkloadSettings):
                 )
 
     def _check_lanes(self, algorithm: TDMPC2Settings, lanes: int) -> None:
+        # num_envs must be a multiple of the tasks and of the lanes: the hint gives the smallest such number.
         if lanes and self.acts_in_several(algorithm) and algorithm.num_envs % lanes:
             raise UserError(
                 f"num_envs {algorithm.num_envs}: {self.task} on {lanes} lanes needs a multiple of "

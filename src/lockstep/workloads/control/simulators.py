@@ -6,6 +6,7 @@ from lockstep.workloads.control import names
 
 def open_simulation(task: str, pictures: bool = False) -> Simulation:
     """Create the simulation of a task; with `pictures`, one that can `render`."""
+    # Each package is imported only for its own tasks: they are slow to import, and optional.
     if task in names.SUITE:
         from lockstep.workloads.control.suite import SuiteSimulation
 

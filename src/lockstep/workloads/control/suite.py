@@ -14,8 +14,11 @@ from lockstep.envs.simulation import Floats, Outcome, State
 os.environ.setdefault("MUJOCO_GL", "disabled")
 
 ACTION_REPEAT = 2
+"""Control steps per action, as in the official TD-MPC2."""
 _DOMAINS = {"cup": "ball_in_cup"}
+"""The suite's names of domains that tasks abbreviate."""
 _SIDE_CAMERA = {"quadruped": 2}
+"""The official program's camera for a body, if not 0."""
 
 
 class SuiteSimulation:
@@ -31,6 +34,7 @@ class SuiteSimulation:
 
     def reset(self, seed: int) -> Floats:
         """Start an episode."""
+        # The suite takes a seed only when a task is created; creating one for every episode would be slow.
         self._task._random = np.random.RandomState(seed)
         self._env.reset()
         return self._observe()
@@ -43,6 +47,7 @@ class SuiteSimulation:
         reward = 0.0
         try:
             for _ in range(ACTION_REPEAT):
+                # Not Environment.step, which applies the suite's time limit and observes after every control step.
                 self._task.before_step(control, self._physics)
                 self._physics.step(self._env._n_sub_steps)
                 self._task.after_step(self._physics)

@@ -23,6 +23,7 @@ def three_link_arm() -> tuple[str, dict[str, bytes]]:
     place = list(world).index(arm)
     world.remove(arm)
     world.insert(place, _arm())
+    # A motor per joint of the new arm instead of the old two.
     for motor in list(motors):
         motors.remove(motor)
     for joint in ("shoulder0", "shoulder1", "wrist"):

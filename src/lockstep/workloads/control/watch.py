@@ -16,7 +16,7 @@ from lockstep.workloads.control.rendering import open_stage
 from lockstep.workloads.control.settings import ControlSettings
 
 _HEIGHT, _WIDTH = 240, 320
-_NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
+_NO_PICTURE = np.zeros((1, 1, 3), np.uint8)  # a scene always has an image
 _BAR = 21
 """Characters of the bar that shows an action from -1 to 1; odd, so that it has a middle."""
 
@@ -36,6 +36,7 @@ def scenes(
     stage = open_stage(facts) if pictures else None
     try:
         for number in count(first, apart):
+            # A new environment for every episode: episode i is the first of environment i, as in an evaluation.
             env = ControlEnv(facts, torch.tensor([number]), seed, torch.device("cpu"), stage=stage)
             yield from _episode(env, policy, pictures)
     finally:
@@ -59,6 +60,7 @@ def _episode(env: ControlEnv, act: Act, pictures: bool) -> Iterator[Scene]:
             image = _draw(env, pictures)
         observation, reward, step = done.observation, float(done.reward), step + 1
         score += reward
+    # The last scene has no action: it shows the outcome.
     yield _scene(task, number, step, reward, score, torch.zeros(0), image, ending)
 
 

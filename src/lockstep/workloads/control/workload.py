@@ -98,9 +98,11 @@ class Control(Workload):
             checkpoint_every=250_000,
         ),
     }
+    # fp32, as in the official program, whose results are the reference.
     defaults: ClassVar[Mapping[str, Any]] = {"eval_every": 50_000, "check_every": 10, "precision": "fp32"}
     baselines = ("random", "zero")
     foreign_suffix: ClassVar[str] = ".pt"
+    # Imported once by the fork server, before it forks the ranks.
     preloads = ("lockstep.algorithms.tdmpc2.learner", "lockstep.workloads.control.problem")
 
     def problem(self, config: ControlConfig, world: "World") -> "EnvProblem":
@@ -112,6 +114,7 @@ class Control(Workload):
     def fit(self, config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig, list[str]]:
         """Check that the task's package, data and weights exist; adapt TD-MPC2's settings to the task."""
         task = config.workload.task
+        # Before any rank starts, so that a missing package costs no launch.
         names.check_installed(task)
         if names.gymnasium_id(task):
             _check_gymnasium(task)
@@ -195,7 +198,8 @@ def _with_every_task(config: ControlConfig, envs: int, given: bool) -> tuple[Con
     task, count = config.workload.task, len(config.workload.tasks)
     if not given:
         return config.replace(num_envs=count), [f"num_envs {count}: one environment per task of {task}"]
+    # An uneven number would train some tasks on more data than others.
     if envs % count:
         near = " or ".join(str(value) for value in (envs // count * count, -(-envs // count) * count) if value)
-        raise UserError(f"num_envs {envs} is not a multiple of the {count} tasks of {task}; nearest: {near}")
+        raise UserError(f"num_envs {envs} must be a multiple of the {count} tasks of {task}; nearest: {near}")
     return config, []

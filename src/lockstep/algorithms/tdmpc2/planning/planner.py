@@ -12,25 +12,11 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.layers import Stack, run
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.layers import Stack, run
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 
 _TINY = 1e-9  # against division by zero
-
-
-@dataclass(frozen=True)
-class Search:
-    """Settings of the search."""
-
-    horizon: int = 3
-    iterations: int = 6
-    samples: int = 512
-    elites: int = 64
-    prior: int = 24
-    """Sequences proposed by the policy prior."""
-    min_std: float = 0.05
-    max_std: float = 2.0
-    temperature: float = 0.5
 
 
 @dataclass
@@ -51,22 +37,27 @@ class PlanNoise:
     """(I, 2) the value functions that each iteration uses."""
 
 
-def draw_noise(seed: int, index: Tensor, clock: Tensor, search: Search, action: int, members: int) -> PlanNoise:
+def draw_noise(
+    seed: int, index: Tensor, clock: Tensor, settings: TDMPC2Settings, action: int, members: int
+) -> PlanNoise:
     """The random numbers of environments (E,) at a step of the run; the same on any rank."""
-    later = search.samples - search.prior
+    horizon, iterations = settings.horizon, settings.iterations_for(action)
+    samples, prior = settings.num_samples, settings.num_pi_trajs
     shapes = {
-        "prior": (search.horizon, search.prior, action),
-        "actions": (search.iterations, search.horizon, later, action),
-        "ends": (search.iterations, search.samples, action),
+        "prior": (horizon, prior, action),
+        "actions": (iterations, horizon, samples - prior, action),
+        "ends": (iterations, samples, action),
         "final": (action,),
     }
+    # One draw for all of them, so that a plan needs one kernel for its normal numbers.
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     numbers = noise.normals(seed, "plan", index, clock, sum(sizes)).split(sizes, -1)
     parts = {name: part.unflatten(-1, shape) for (name, shape), part in zip(shapes.items(), numbers, strict=True)}
-    uniform = noise.uniforms(seed, "elite", index, clock, search.elites)
+    uniform = noise.uniforms(seed, "elite", index, clock, settings.num_elites)
     # The clamp keeps the logarithm finite where a uniform number is 0.
     gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-7)))
-    steps = clock * search.iterations + torch.arange(search.iterations, device=clock.device)
+    # Each iteration has its own pair, at a counter that no other step uses.
+    steps = clock * iterations + torch.arange(iterations, device=clock.device)
     return PlanNoise(**parts, gumbel=gumbel, pairs=noise.pair(seed, "judges", steps, members))
 
 
@@ -90,12 +81,13 @@ class Planner:
     def __init__(
         self,
         model: TDMPC2Model,
-        search: Search,
+        settings: TDMPC2Settings,
         discount: Tensor | float,
         compiled: Callable[[Any], Any] = lambda f: f,
     ) -> None:
         """`discount`: a number, or (tasks,) one for each task."""
-        self._model, self.search, self._discount = model, search, discount
+        self._model, self.settings, self._discount = model, settings, discount
+        self._iterations = settings.iterations_for(model.spaces.action)
         self._refine = compiled(self._refined)
 
     @torch.no_grad()
@@ -106,36 +98,39 @@ class Planner:
 
         `previous` (E, H, A): means of the last plans, zero at the start of an episode. `explores`: add noise.
         """
-        search = self.search
-        situation, proposed, mean, judges = self._begun(observation, previous, noise, task)
-        std = torch.full_like(mean, search.max_std)
-        for number in range(search.iterations):
+        situation, proposed, mean, values = self._start(observation, previous, noise, task)
+        # Every plan starts wide; only the mean carries over from the last one.
+        std = torch.full_like(mean, self.settings.max_std)
+        for number in range(self._iterations):
             # This iteration's two value functions; the weights of all pairs were gathered once.
-            stack = [tuple(part if part is None else part[2 * number : 2 * number + 2] for part in ws) for ws in judges]
+            stack = [tuple(part if part is None else part[2 * number : 2 * number + 2] for part in ws) for ws in values]
             drawn = noise.actions[:, number], noise.ends[:, number]
             mean, std, score, elites = self._refine(situation, proposed, mean, std, drawn, stack)
         # Gumbel-max: one elite, sampled by its weight.
         chosen = (torch.log(score) + noise.gumbel).argmax(1)
         action = elites[:, 0].take_along_dim(chosen.view(-1, 1, 1), 1).squeeze(1)
+        # The spread of the last iteration: more noise where the elites disagree.
         if explores:
             action = action + std[:, 0] * noise.final
         return action.clamp(-1.0, 1.0), mean
 
-    def _begun(
+    def _start(
         self, observation: Tensor, previous: Tensor, noise: PlanNoise, task: Tensor | None
     ) -> tuple[_Situation, Tensor, Tensor, Stack]:
         """The start of plans, the prior's proposals (E, H, P, A), the first mean, and the value functions' weights."""
-        model = self._model
+        model, settings = self._model, self.settings
+        # (E, 1) for several tasks: broadcasts over the sequences.
         discount = self._discount if isinstance(self._discount, float) else self._discount[task].unsqueeze(1)
         embedded, mask = model.world.embed(task), model.mask_of(task)
         latent = model.world.encode(observation, embedded)
         situation = _Situation(latent.unsqueeze(1), _unsqueezed(embedded), _unsqueezed(mask), discount)
         proposed = []
-        state = situation.latent.expand(-1, self.search.prior, -1)
-        for time in range(self.search.horizon):
+        state = situation.latent.expand(-1, settings.num_pi_trajs, -1)
+        for time in range(settings.horizon):
             action = model.policy.act(state, situation.task, situation.mask, noise.prior[:, time])
             proposed.append(action)
-            if time + 1 < self.search.horizon:
+            # The state after the last action is not needed.
+            if time + 1 < settings.horizon:
                 state = model.world.next(state, action, situation.task)
         # The last plan, shifted by the step that has been taken since.
         mean = torch.cat((previous[:, 1:], torch.zeros_like(previous[:, :1])), 1)
@@ -148,30 +143,31 @@ class Planner:
         mean: Tensor,
         std: Tensor,
         noise: tuple[Tensor, Tensor],
-        judges: Stack,
+        values: Stack,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One iteration: mean and standard deviation (E, H, A) of the elites, their weights (E, G), and the elites."""
-        search, mask = self.search, situation.mask
+        settings, mask = self.settings, situation.mask
         sampled = (mean.unsqueeze(2) + std.unsqueeze(2) * noise[0]).clamp(-1.0, 1.0)
         actions = torch.cat((proposed, sampled), 2)
         if mask is not None:
             actions = actions * mask.unsqueeze(1)
         # topk ranks NaN highest, so a diverged prediction counts as 0.
-        value = self.worth(situation, actions, noise[1], judges).nan_to_num(0.0)
-        best = value.topk(search.elites, 1)
+        value = self.predicted_returns(situation, actions, noise[1], values).nan_to_num(0.0)
+        best = value.topk(settings.num_elites, 1)
         elites = actions.take_along_dim(best.indices[:, None, :, None], 2)
         # Relative to the best, so that the exponential cannot overflow.
-        score = torch.exp(search.temperature * (best.values - best.values.amax(1, keepdim=True)))
+        score = torch.exp(settings.temperature * (best.values - best.values.amax(1, keepdim=True)))
         score = score / score.sum(1, keepdim=True)
         weight, total = score[:, None, :, None], score.sum(1)[:, None, None] + _TINY
+        # MPPI: moments of the elites weighted by score, where the cross-entropy method takes plain ones.
         mean = (weight * elites).sum(2) / total
         deviation = ((weight * (elites - mean.unsqueeze(2)).square()).sum(2) / total).sqrt()
-        std = deviation.clamp(search.min_std, search.max_std)
+        std = deviation.clamp(settings.min_std, settings.max_std)
         if mask is not None:
             mean, std = mean * mask, std * mask
         return mean, std, score, elites
 
-    def worth(self, situation: _Situation, actions: Tensor, noise: Tensor, judges: Stack) -> Tensor:
+    def predicted_returns(self, situation: _Situation, actions: Tensor, noise: Tensor, values: Stack) -> Tensor:
         """Predicted returns (E, S) of action sequences (E, H, S, A): rewards, then the value of the last state."""
         model, task = self._model, situation.task
         state = situation.latent.expand(-1, actions.shape[2], -1)
@@ -179,12 +175,13 @@ class Planner:
         for action in actions.unbind(1):
             state = model.world.next(state, action, task)
             states.append(state)
+        # (E, 1, 1, task): broadcasts over the steps of a sequence as well.
         along = None if task is None else task.unsqueeze(1)
         path = torch.stack(states, 1)
         reward = model.bins.expected(model.world.reward_logits(path[:, :-1], actions, along))
         action = model.policy.act(state, task, situation.mask, noise)
         inputs = joined(state, task, action)
-        logits = run(judges, inputs.flatten(0, 1))
+        logits = run(values, inputs.flatten(0, 1))
         end = model.bins.expected(logits).mean(0).view_as(reward[:, 0])
         continues = self._continues(path[:, 1:], along)
         # From the end backwards: each step discounts what follows; nothing counts after a predicted termination.

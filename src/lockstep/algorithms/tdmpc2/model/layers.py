@@ -48,6 +48,7 @@ class StackedLinear(nn.Module):
 
     def __init__(self, members: int, inputs: int, outputs: int, normed: bool) -> None:
         super().__init__()
+        # Zeros: the model initialises all weights together, from one seed.
         self.weight = nn.Parameter(torch.zeros(members, outputs, inputs))
         self.bias = nn.Parameter(torch.zeros(members, outputs))
         self.norm = _StackedScale(members, outputs) if normed else None
@@ -98,8 +99,11 @@ def run(stack: Stack, features: Tensor, kept: Tensor | None = None) -> Tensor:
 
     `kept` (N, B, hidden): dropout factors for the first layer's outputs, drawn by the caller.
     """
+    # Every member sees the same input; expanding copies nothing.
     signal = features.expand(len(stack[0][0]), -1, -1)
     for weight, bias, scale, shift in stack:
+        # The kernel adds the bias, drops, normalises and activates in one pass. `kept` is then None: only the first
+        # layer has dropout.
         if scale is not None and shift is not None and fused_norm.fits(signal):
             signal, kept = fused_norm.normed(torch.bmm(signal, weight.transpose(1, 2)), bias, scale, shift, kept), None
             continue

@@ -30,6 +30,7 @@ class HostEnv:
     def step(self, action: Tensor) -> Transition:
         """Advance every environment by one action (E, A)."""
         done = self._env.step(action.to(self._device)).to(_HOST)
+        # Environments reset themselves, so the next step of an ended one is the first of a new episode.
         self.steps = torch.where(done.terminated | done.truncated, 0, self.steps + 1)
         done.observation = _flat(done.observation)
         if done.final_observation is not None:

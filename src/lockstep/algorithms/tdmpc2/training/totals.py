@@ -1,4 +1,4 @@
-"""Metrics of the updates of a round, added up on the device so that an update need not wait for it."""
+"""Metrics of the updates of a round, summed on the device, so that no update has to wait for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,16 +16,17 @@ class Totals:
         self._shared: tuple[str, ...] = ()
         self._common: tuple[str, ...] = ()
         self._sums: Tensor | None = None
-        self._counts = torch.zeros(2, device=device)
-        """Number of updates, and of finite ones."""
+        self._counts = torch.zeros(2, device=device)  # number of updates, and of finite ones
 
     def add(self, cohorts: Sequence[Metrics], common: Metrics, finite: Tensor) -> None:
         """Add one update; if it was not finite, its common metrics are left out."""
+        # Allocated at the first update, which shows the names, and then kept: a recorded step writes to this address.
         if self._sums is None:
             self._shared, self._common = tuple(cohorts[0]), tuple(common)
             self._sums = torch.zeros(self._cohorts + 1, max(len(cohorts[0]), len(common)), device=self._device)
         for row, metrics in zip(self._sums, cohorts, strict=False):
             row[: len(self._shared)] += torch.stack([metrics[name].float() for name in self._shared])
+        # The last row; `where` and not `if`, which would wait for the device.
         numbers = torch.stack([common[name].float() for name in self._common])
         self._sums[-1, : len(self._common)] += torch.where(finite, numbers, 0.0)
         self._counts += torch.stack((torch.ones_like(finite), finite)).float()

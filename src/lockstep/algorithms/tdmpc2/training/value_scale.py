@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-_LOWER, _UPPER = 0.05, 0.95
+_LOWER, _UPPER = 0.05, 0.95  # percentiles instead of extremes, which outliers would dominate
 
 
 def spread_of(values: Tensor) -> Tensor:
@@ -17,6 +17,7 @@ def spread_of(values: Tensor) -> Tensor:
 def _percentile(ordered: Tensor, part: float) -> Tensor:
     place = part * (len(ordered) - 1)
     below = math.floor(place)
+    # A batch of one has no neighbour to interpolate with.
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] * (1.0 - (place - below)) + ordered[above] * (place - below)
 

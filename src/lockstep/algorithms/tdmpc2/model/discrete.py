@@ -37,6 +37,7 @@ class Bins:
 
     def expected(self, logits: Tensor) -> Tensor:
         """The expected value of logits: (..., K) -> (...)."""
+        # In float32 whatever the precision of the networks: symexp turns small errors into large ones.
         centres = self._numbers(logits) * self.width + self.low
         return symexp((torch.softmax(logits.float(), -1) * centres).sum(-1))
 

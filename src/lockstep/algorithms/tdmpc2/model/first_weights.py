@@ -5,8 +5,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.official import read_official
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.official import read_official
 from lockstep.errors import UserError
 from lockstep.storage.tensor_file import Form
 from lockstep.storage.weights import load_weights, misfit
@@ -17,6 +17,7 @@ OFFICIAL = ".pt"
 
 def stored_weights(checkpoint: str, runs_dir: str, model: TDMPC2Model) -> dict[str, Tensor]:
     """The weights at a path, or of a run given by its name; UserError if they do not fit the model."""
+    # A path wins over the name of a run.
     below = Path(runs_dir) / checkpoint
     path = below if not Path(checkpoint).exists() and below.exists() else Path(checkpoint)
     return fitting_weights(path, model)
@@ -33,6 +34,7 @@ def fitting_weights(path: Path, model: TDMPC2Model) -> dict[str, Tensor]:
             raise UserError(f"checkpoint {path}: {problem}; use its task and model_size")
 
     if path.suffix != OFFICIAL:
+        # Lockstep's files are checked by their header, before anything is loaded.
         return scale | load_weights(path, refuse_others)[0]
     weights = read_official(path)
     refuse_others(weights)

@@ -7,9 +7,9 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor, Change
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.actor import Actor, Change
+from lockstep.algorithms.tdmpc2.planning.planner import Planner
 from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import ContinuousEnv
@@ -33,7 +33,7 @@ class TaskEvaluation(Evaluation):
     def numbers(self) -> dict[str, float]:
         """The means over all episodes, and each task's mean return."""
         numbers, of = super().numbers(), self.extra[self.number_column]
-        del numbers[f"{self.number_column}_mean"]
+        del numbers[f"{self.number_column}_mean"]  # a mean of task numbers has no meaning
         for number in sorted(map(int, set(of))):
             earned = [value for value, other in zip(self.returns, of, strict=True) if other == number]
             numbers[f"{self.tasks[number]}_return_mean"] = fmean(earned)
@@ -41,7 +41,7 @@ class TaskEvaluation(Evaluation):
 
 
 class Evaluator:
-    """Plays episodes; keeps its actors, since recording a plan anew for every evaluation would take long."""
+    """Plays episodes. Actors are kept, since recording their plans again for every evaluation would be slow."""
 
     def __init__(
         self,
@@ -69,15 +69,16 @@ class Evaluator:
         return TaskEvaluation(**vars(found), tasks=tasks, number_column=f"{self._name}_task") if tasks[1:] else found
 
     def acting(self, seed: int, explore: bool = False, clock: int = 0) -> Callable[[Tensor, ContinuousEnv], Tensor]:
-        """A policy for one batch of environments after another, each played from its first step on.
+        """A policy that plays one batch of environments after another, each from its first step.
 
-        It acts as an evaluation with this seed does; `explore`: with the noise of training. `clock`: counter of the
+        It acts like an evaluation with this seed; `explore`: with the noise of training. `clock`: counter of the
         random numbers at their first steps.
         """
         clocks: list[tuple[ContinuousEnv, int]] = []
 
         def act(observation: Tensor, env: ContinuousEnv) -> Tensor:
             actor = self._actor(len(env.index), seed, explore)
+            # The same batch of environments as in the last call: its next step. Another one: start over.
             continues = bool(clocks) and clocks[0][0] is env
             now = clocks[0][1] + 1 if continues else clock
             clocks[:] = [(env, now)]
@@ -94,7 +95,7 @@ class Evaluator:
         key = (count, seed, explores)
         if key not in self._actors:
             if len(self._actors) == _ACTORS:
-                # The oldest one.
+                # Dictionaries keep insertion order: the first key is the oldest actor.
                 self._actors.pop(next(iter(self._actors)))
             # Placeholders, which `board` overwrites in place.
             unset = torch.zeros(count, dtype=torch.int64, device=self._world.device)

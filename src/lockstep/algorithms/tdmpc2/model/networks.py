@@ -9,8 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.tdmpc2.discrete import Bins
-from lockstep.algorithms.tdmpc2.layers import Ensemble, StackedLinear, mlp
+from lockstep.algorithms.tdmpc2.model.discrete import Bins
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, StackedLinear, mlp
 from lockstep.compute.random import derive_seed
 from lockstep.rl.target_networks import target_of
 
@@ -79,6 +79,7 @@ class WorldModel(nn.Module):
         super().__init__()
         state = sizes.latent + sizes.task
         hidden = [sizes.hidden] * 2
+        # At least one hidden layer, as in the official program.
         before = [sizes.encoder] * max(sizes.encoder_layers - 1, 1)
         self.encoder = mlp(spaces.observation + sizes.task, before, sizes.latent, sizes.simplex)
         self.dynamics = mlp(state + spaces.action, hidden, sizes.latent, sizes.simplex)
@@ -113,12 +114,14 @@ class WorldModel(nn.Module):
         """Scale task embeddings down to a norm of at most 1."""
         if self.tasks is not None:
             weight = self.tasks.weight
+            # 1e-7 keeps the division finite for an embedding of zeros.
             weight.mul_((1.0 / (weight.norm(dim=1, keepdim=True) + 1e-7)).clamp(max=1.0))
 
 
 def joined(*parts: Tensor | None) -> Tensor:
     """Concatenate the parts that are not None, with leading axes broadcast: (..., sum of features)."""
     present = [part for part in parts if part is not None]
+    # The usual case, without views to expand.
     if all(part.shape[:-1] == present[0].shape[:-1] for part in present):
         return torch.cat(present, -1)
     shape = torch.broadcast_shapes(*(part.shape[:-1] for part in present))
@@ -134,7 +137,7 @@ class Choice:
     entropy: Tensor
     """(...) minus the log-density of the action."""
     scaled_entropy: Tensor
-    """(...) the same before squashing, times the action size: the entropy bonus of the loss."""
+    """(...) the same before squashing, times the action size; the loss rewards it."""
 
 
 class Policy(nn.Module):
@@ -166,6 +169,7 @@ class Policy(nn.Module):
         density = (-0.5 * noise.square() - log_std - _HALF_LOG_TAU).sum(-1)
         # The change of density by tanh; 1e-6 keeps the logarithm finite where an action has saturated.
         squashing = torch.log(torch.relu(1.0 - action.square()) + 1e-6).sum(-1)
+        # Only components that the task has count; the others have no noise and no spread.
         size: Tensor | int = noise.shape[-1] if mask is None else mask.sum(-1)
         return Choice(action, squashing - density, -density * size)
 
@@ -186,8 +190,11 @@ class TDMPC2Model(nn.Module):
         self.world = WorldModel(sizes, spaces)
         self.policy = Policy(sizes, spaces)
         _initialise(self, derive_seed(seed, "initial-weights"))
+        # After initialisation: target and values start out equal.
         self.target = cast(Ensemble, target_of(self.world.values))
+        # A buffer: part of a checkpoint, but not trained.
         self.register_buffer("value_scale", torch.ones(()))
+        # Not saved: it follows from the tasks.
         self.register_buffer("masks", spaces.masks() if sizes.task else None, persistent=False)
 
     @property
@@ -212,6 +219,7 @@ class TDMPC2Model(nn.Module):
 
 def _initialise(model: TDMPC2Model, seed: int) -> None:
     """Truncated normal weights and zero biases; the last layers of rewards and values start at zero."""
+    # One generator and a fixed order of modules: the same weights on every rank, whatever was drawn before.
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | StackedLinear):

@@ -37,6 +37,7 @@ def read_official(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"checkpoint {path}: {reason}; allowed are runs, .safetensors and tdmpc2's .pt files"
         ) from error
+    # train.py saves {"model": state dict}; a bare state dict is accepted too.
     weights = content.get("model", content) if isinstance(content, dict) else content
     if not isinstance(weights, dict) or not _is_official(weights):
         raise UserError(f"checkpoint {path}: holds no weights of a tdmpc2 world model")
@@ -56,6 +57,7 @@ def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name == "_task_emb.weight":
             ours["world.tasks.weight"] = value
             continue
+        # With the dot, so that `_Qs.params` does not match a longer name.
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(f"{prefix}.")), None)
         if prefix is None:
             raise UserError(f"tensor {name} of the checkpoint does not belong to a tdmpc2 world model on states")

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.algorithms.tdmpc2.layers import Ensemble, run
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.model.layers import Ensemble, run
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model, joined
+from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.rl.target_networks import view_of
 
 Metrics = dict[str, Tensor]
@@ -56,30 +57,17 @@ class Batch:
     """Position of this cohort's first sample in the global batch."""
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Weights of the parts of the losses."""
-
-    consistency: float = 20.0
-    reward: float = 0.1
-    value: float = 0.1
-    termination: float = 1.0
-    rho: float = 0.5
-    """Factor by which each further step into the future counts less."""
-    entropy: float = 1e-4
-
-
 class WorldLoss(nn.Module):
     """The world model's prediction errors: latent states, rewards, values and terminations."""
 
     def __init__(
-        self, model: TDMPC2Model, weights: Weights, discount: Tensor | float, compiled: Compile = lambda f: f
+        self, model: TDMPC2Model, settings: TDMPC2Settings, discount: Tensor | float, compiled: Compile = lambda f: f
     ) -> None:
         """`discount`: a number, or (tasks,) one for each task."""
         super().__init__()
         self.world = model.world
-        self._used = (model,)
-        self._weights, self._discount = weights, discount
+        self._used = (model,)  # a tuple: see the top of the file
+        self._settings, self._discount = settings, discount
         self._evaluate = compiled(self._evaluated)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -89,7 +77,7 @@ class WorldLoss(nn.Module):
         return loss, metrics
 
     def _evaluated(self, batch: Batch) -> tuple[Tensor, Metrics, Tensor]:
-        (model,), weights = self._used, self._weights
+        (model,), settings = self._used, self._settings
         task = self.world.embed(batch.task)
         following, target = self._targets(batch)
         latent = self.world.encode(batch.observation[0], task)
@@ -100,10 +88,11 @@ class WorldLoss(nn.Module):
             states.append(latent)
         latents = torch.stack(states)
         before = joined(latents[:-1], task, batch.action)
-        rho = weights.rho ** torch.arange(len(before), device=before.device).unsqueeze(1)
+        rho = settings.rho ** torch.arange(len(before), device=before.device).unsqueeze(1)
         # A mean over the horizon as well as over the samples.
         share = batch.share / len(before)
 
+        # All N value functions learn, from one target.
         values = run(self.world.values.stack(), before.flatten(0, 1), batch.values_kept).unflatten(1, before.shape[:2])
         errors = {
             "consistency": (latents[1:] - following).square().mean(-1),
@@ -116,7 +105,8 @@ class WorldLoss(nn.Module):
             logit = self.world.termination_logit(latents[1:], task)
             parts["termination"] = F.binary_cross_entropy_with_logits(logit, batch.terminated, reduction="sum") * share
             metrics = _termination_metrics(logit[-1].detach(), batch)
-        loss = torch.stack([getattr(weights, name) * part for name, part in parts.items()]).sum()
+        # The keys of `parts` name the settings of their weights: consistency_coef, reward_coef and so on.
+        loss = torch.stack([getattr(settings, f"{name}_coef") * part for name, part in parts.items()]).sum()
         metrics |= {f"{name}_loss": part.detach() for name, part in parts.items()}
         return loss, metrics | {"total_loss": loss.detach()}, latents.detach()
 
@@ -125,6 +115,7 @@ class WorldLoss(nn.Module):
         """The encoded next observations (H, B, Z), and the value targets of each state and action (H, B)."""
         (model,) = self._used
         task, mask = self.world.embed(batch.task), model.mask_of(batch.task)
+        # Targets are constants: gradients flow through the predictions only.
         following = self.world.encode(batch.observation[1:], task)
         action = model.policy.act(following, task, mask, batch.target_noise)
         inputs = joined(following, task, action)
@@ -137,6 +128,7 @@ class WorldLoss(nn.Module):
 
 def _termination_metrics(logit: Tensor, batch: Batch) -> Metrics:
     """Shares of sequences that ended, that were predicted to end, and both: enough for precision and recall."""
+    # Only a sequence's last step can end its episode.
     ended, predicted = batch.terminated[-1], (torch.sigmoid(logit) > 0.5).float()
     counts = {"rate": ended, "foretold": predicted, "foretold_rightly": ended * predicted}
     return {f"termination_{name}": count.sum() * batch.share for name, count in counts.items()}
@@ -145,13 +137,13 @@ def _termination_metrics(logit: Tensor, batch: Batch) -> Metrics:
 class PolicyLoss(nn.Module):
     """Minus the value of the policy prior's actions, divided by the value scale, minus the entropy bonus."""
 
-    def __init__(self, model: TDMPC2Model, weights: Weights, compiled: Compile = lambda f: f) -> None:
+    def __init__(self, model: TDMPC2Model, settings: TDMPC2Settings, compiled: Compile = lambda f: f) -> None:
         super().__init__()
         self.policy = model.policy
         values = view_of(model.world.values)
         assert isinstance(values, Ensemble)
         self._used = (model, values)
-        self._weights = weights
+        self._settings = settings
         self._evaluate = compiled(self._evaluated)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -163,9 +155,10 @@ class PolicyLoss(nn.Module):
         task, mask = self._task_and_mask(batch)
         choice = self.policy.choose(batch.latents, task, mask, batch.policy_noise)
         value = self._value(batch.latents, task, choice.action, batch.policy_pair, batch.policy_kept)
-        rho = self._weights.rho ** torch.arange(len(value), device=value.device).unsqueeze(1)
+        rho = self._settings.rho ** torch.arange(len(value), device=value.device).unsqueeze(1)
         share = batch.share / len(value)
-        worth = self._weights.entropy * choice.scaled_entropy + value / model.value_scale
+        # Scaled values: the entropy coefficient then suits tasks with small and large rewards.
+        worth = self._settings.entropy_coef * choice.scaled_entropy + value / model.value_scale
         loss = -(worth * rho).sum() * share
         metrics = {
             "pi_loss": loss.detach(),
@@ -180,6 +173,7 @@ class PolicyLoss(nn.Module):
         task, mask = self._task_and_mask(batch)
         latent = batch.latents[0]
         action = self.policy.act(latent, task, mask, batch.policy_noise[0])
+        # The factors of the first step, which come first in the flattened (H + 1) x B.
         kept = None if batch.policy_kept is None else batch.policy_kept[:, : len(latent)]
         return self._value(latent, task, action, batch.policy_pair, kept)
 

@@ -11,9 +11,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
-from lockstep.algorithms.tdmpc2.model import Spaces
-from lockstep.algorithms.tdmpc2.sampler import columns
+from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
+from lockstep.algorithms.tdmpc2.model.networks import Spaces
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
@@ -55,8 +54,8 @@ class RecordedEpisodes(Protocol):
         """The episodes with these numbers, in the given order; padded with zeros to the largest task's sizes."""
 
 
-class Library:
-    """One cohort's part of the data, with a collector's methods. It is read again when a run is resumed."""
+class OfflineData:
+    """One cohort's part of the data, with a collector's methods; a resumed run reads it from disk again."""
 
     def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
         """`data_digest`: identifies the whole data, not only this part."""
@@ -80,22 +79,25 @@ class Library:
         """Nothing to restore."""
 
 
-def read_library(
+def read_offline(
     files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, seed: int, lanes: range, world: World
-) -> Library:
+) -> OfflineData:
     """Load these lanes' part of the data: lane i of n has the episodes i, i + n, i + 2n and so on."""
     total = world.lanes.total
     steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
-    # All lanes of a cohort share one tensor, so its rows are those of the longest lane.
+    # All lanes of a cohort share one tensor, so its rows are those of the longest lane. A replay buffer needs room for
+    # two sequences, even if the data is shorter.
     rows = max(*steps, 2 * settings.horizon)
     kept = columns(spaces)
+    # Before allocating: an error that names the data helps more than an out-of-memory failure.
     _check_room(settings.data_dir, len(lanes) * rows * bytes_of_row(kept), world.device)
     memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, settings.horizon)
     filled = dict.fromkeys(lanes, 0)
+    # By number and not by cohort, so that a lane has the same episodes on any number of ranks.
     numbers = [number for number in range(files.count) if number % total in lanes]
     for number, episode in zip(numbers, files.episodes(numbers), strict=True):
         lane = number % total
-        task = {MANY_TASKS: torch.full((len(episode.action),), episode.task)} if spaces.tasks > 1 else {}
+        task = {TASK: torch.full((len(episode.action),), episode.task)} if spaces.tasks > 1 else {}
         memory.keep(
             lane,
             filled[lane],
@@ -107,7 +109,7 @@ def read_library(
             **task,
         )
         filled[lane] += len(episode.action)
-    return Library(lanes, memory, files.digest())
+    return OfflineData(lanes, memory, files.digest())
 
 
 def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
@@ -116,7 +118,7 @@ def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
     if needed > free:
         raise UserError(
-            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, and "
+            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, but "
             f"{free / 2**30:.1f} GiB are free on {device}; use more {'GPUs' if on_gpu else 'machines'} (each holds "
             "only its lanes' part) or fewer files"
         )
@@ -124,6 +126,7 @@ def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
 
 def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int) -> str:
     """Check before the start that there is data for every lane; returns a line for the plan."""
+    # A lane can only sample sequences if at least one of its episodes is as long as the horizon.
     lacking = [lane for lane in range(lanes) if max(files.lengths()[lane::lanes], default=0) < settings.horizon]
     if lacking:
         raise UserError(

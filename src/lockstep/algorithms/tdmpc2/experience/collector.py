@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.actor import Actor
+from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.compute import random
 from lockstep.compute.lane_states import LaneStates, cut, joined
 from lockstep.compute.stopwatch import Stopwatch
@@ -14,9 +15,6 @@ from lockstep.errors import UserError
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.rollout import EpisodeLedger
 from lockstep.rl.sequence_replay import SequenceReplay
-
-MANY_TASKS = "task"
-"""Replay column with the number of a step's task, if there are several tasks."""
 
 
 class Collector:
@@ -40,16 +38,17 @@ class Collector:
         seed: int,
         watch: Stopwatch,
     ) -> None:
-        """`index` (E,): the environments' numbers in the whole run. `steps`: of a round.
+        """`index` (E,): the environments' numbers in the whole run. `steps`: steps of a round.
 
-        `task` (E,), and `mask` (E, A), zero for components that a task does not have: on the host; None for one task.
+        `task` (E,), and `mask` (E, A) with zeros for components that a task does not have: on the host; None for one.
         """
         self.lanes, self.memory = lanes, memory
         self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
+        # As if an episode had just ended everywhere: the first plans start from zero.
         actor.see(self._observation, torch.ones(env.count, dtype=torch.bool))
-        self._random: Tensor | None = None
+        self._random: Tensor | None = None  # (E, A) actions of a random step; None = the actor chooses
         self._ledger = EpisodeLedger(env.count, torch.device("cpu"))
         self._reward = torch.zeros((steps, env.count))
         self._ended = torch.zeros((steps, env.count), dtype=torch.bool)
@@ -61,6 +60,7 @@ class Collector:
         with self._watch.part("acting"):
             if at_random:
                 numbers = torch.arange(self._env.action_dim)
+                # A function of the environment and the step alone, so the same on any number of ranks.
                 self._random = 2.0 * random.uniform(self._seed, "wild", self._index[:, None], number, numbers) - 1.0
                 if self._mask is not None:
                     self._random = self._random * self._mask
@@ -78,7 +78,7 @@ class Collector:
             ended = transition.terminated | transition.truncated
             # What followed in the same episode, not the first observation of the next one.
             following = transition.observation if transition.final_observation is None else transition.final_observation
-            task = {} if self._task is None else {MANY_TASKS: self._task}
+            task = {} if self._task is None else {TASK: self._task}
             self.memory.append(
                 number,
                 ended,
@@ -97,6 +97,7 @@ class Collector:
         time = self._time
         self._reward[time], self._ended[time] = reward, ended
         for name, row in info.items():
+            # Created on first use: only the first step shows which columns an environment reports.
             self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))[time] = row
         self._time += 1
 
@@ -106,7 +107,7 @@ class Collector:
         episodes = self._ledger.close(self._reward, self._ended, self._info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         # A mean of task numbers has no meaning.
-        reported = {name: values for name, values in episodes.info.items() if name != MANY_TASKS}
+        reported = {name: values for name, values in episodes.info.items() if name != TASK}
         return stats | {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:
@@ -119,6 +120,7 @@ class Collector:
 
     def load(self, lanes: LaneStates, written: int) -> None:
         """Restore what `state` returned, with the lanes divided in any way."""
+        # Lanes may have been saved by other ranks, in other cohorts: their rows are joined in the order of lanes.
         saved = joined(self.lanes, lanes, "env.")
         count = len(next(iter(saved.values())))
         if count != self._env.count:

@@ -7,23 +7,10 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.collector import MANY_TASKS
-from lockstep.algorithms.tdmpc2.losses import Batch
-from lockstep.algorithms.tdmpc2.model import Sizes, Spaces
-from lockstep.rl.replay import Column
+from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces
+from lockstep.algorithms.tdmpc2.training.losses import Batch
 from lockstep.rl.sequence_replay import SequenceReplay
-
-
-def columns(spaces: Spaces) -> dict[str, Column]:
-    """The replay columns."""
-    kept = {
-        "observation": Column((spaces.observation,)),
-        "following": Column((spaces.observation,)),
-        "action": Column((spaces.action,)),
-        "reward": Column(),
-        "terminated": Column((), torch.bool),
-    }
-    return kept | ({MANY_TASKS: Column((), torch.int64)} if spaces.tasks > 1 else {})
 
 
 class Sampler:
@@ -51,6 +38,7 @@ class Sampler:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         action, hidden, values = self._spaces.action, self._sizes.hidden, self._sizes.values
+        # None without dropout, so that nothing is drawn or multiplied.
         drops = self._sizes.dropout > 0
         return Batch(
             observation=zeros(horizon + 1, count, self._spaces.observation),
@@ -79,7 +67,8 @@ class Sampler:
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
-            batch.task.copy_(memory.read(MANY_TASKS, place[0]))
+            # The task of the first step: a sequence lies within one episode.
+            batch.task.copy_(memory.read(TASK, place[0]))
         self._fill_noise(batch, update)
         self._fill_dropout(batch, update)
 
@@ -91,6 +80,7 @@ class Sampler:
         target, policy = self._by_sample(numbers, 2 * horizon + 1).split((horizon, horizon + 1))
         batch.target_noise.copy_(target)
         batch.policy_noise.copy_(policy)
+        # By update alone: every lane, on whichever rank, uses the same two value functions.
         batch.target_pair.copy_(noise.pair(self._seed, "target-judges", update, self._sizes.values))
         batch.policy_pair.copy_(noise.pair(self._seed, "policy-judges", update, self._sizes.values))
 
@@ -98,6 +88,7 @@ class Sampler:
         if batch.values_kept is None or batch.policy_kept is None:
             return
         horizon, values, hidden = self._memory.length, self._sizes.values, self._sizes.hidden
+        # Rows of factors for the world model's loss (N x H) and the policy's (2 x (H + 1)), from one draw.
         parts = (values * horizon, 2 * (horizon + 1))
         count = sum(parts) * self._samples * hidden
         factors = noise.kept(self._seed, "dropout", self._lane, update, count, self._sizes.dropout)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.planner import Planner, draw_noise
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.planning.planner import Planner, draw_noise
 from lockstep.compute.host_transfer import Answer, HostTransfer
 from lockstep.compute.precision import Precision
 
@@ -39,28 +39,31 @@ class Actor:
         self._index, self._task, self._seed = index, task, seed
         self._explores = explores
         device, count, spaces = index.device, len(index), model.spaces
-        horizon = planner.search.horizon if planner is not None else 1
-        self._seen = HostTransfer(count, {"observation": (spaces.observation,), "going_on": (1, 1)}, device)
+        # Without a planner the plans are a placeholder of one step, so that states have the same keys.
+        horizon = planner.settings.horizon if planner is not None else 1
+        self._seen = HostTransfer(count, {"observation": (spaces.observation,), "continues": (1, 1)}, device)
         # Buffers that are changed in place: a recorded plan reads and writes fixed addresses.
         self._mean = torch.zeros((count, horizon, spaces.action), device=device)
         self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._action = torch.zeros((count, spaces.action), device=device)
         self._answer = Answer((count, spaces.action), device)
-        self._choose = recorded(self._chosen)
+        self._choose = recorded(self._choose_actions)
 
     def board(self, index: Tensor, task: Tensor | None) -> None:
         """Switch to other environments (E,), which are at the start of their episodes."""
+        # In place: a recorded plan reads these addresses.
         self._index.copy_(index)
         if self._task is not None and task is not None:
             self._task.copy_(task)
 
     def see(self, observation: Tensor, ended: Tensor | None = None) -> None:
         """Send host observations to the device; where an episode has ended (E,), the last plan is discarded."""
-        going_on = torch.ones(len(self._index)) if ended is None else ~ended
-        self._seen.send(observation=observation, going_on=going_on)
+        continues = torch.ones(len(self._index)) if ended is None else ~ended
+        self._seen.send(observation=observation, continues=continues)
 
     def decide(self, clock: int) -> None:
         """Start choosing actions for step `clock`, the counter of the random numbers; returns at once on a GPU."""
+        # A tensor, since a recorded plan would keep the value that a Python number had when it was captured.
         self._clock.fill_(clock)
         self._choose()
         self._answer.ask(self._action)
@@ -70,7 +73,7 @@ class Actor:
         return self._answer.wait()
 
     @torch.no_grad()
-    def _chosen(self) -> None:
+    def _choose_actions(self) -> None:
         observation = self._seen.views["observation"]
         noise = self._drawn()
         with self._precision.autocast():
@@ -78,7 +81,7 @@ class Actor:
                 action = self._prior(observation, noise)
             else:
                 # Zero at the start of an episode: another episode's plan is no starting point.
-                before = self._mean * self._seen.views["going_on"]
+                before = self._mean * self._seen.views["continues"]
                 action, mean = self._planner.plan(observation, before, noise, self._task, self._explores)
                 self._mean.copy_(mean)
         self._action.copy_(action)
@@ -86,9 +89,10 @@ class Actor:
     def _drawn(self) -> Any:
         action = self._model.spaces.action
         if self._planner is None:
+            # Without exploration the noise is zero, which gives the mean action.
             return noise.normals(self._seed, "act", self._index, self._clock, action) * self._explores
-        search, members = self._planner.search, self._model.sizes.values
-        return draw_noise(self._seed, self._index, self._clock, search, action, members)
+        settings, members = self._planner.settings, self._model.sizes.values
+        return draw_noise(self._seed, self._index, self._clock, settings, action, members)
 
     def _prior(self, observation: Tensor, noise: Tensor) -> Tensor:
         world, mask = self._model.world, self._model.mask_of(self._task)
@@ -97,7 +101,8 @@ class Actor:
 
     def state(self) -> Tensor:
         """(E, H, A) means that the next plans start from."""
-        return self._mean * self._seen.views["going_on"]
+        # Masked as in `_choose_actions`, so that a resumed run starts from the same plans.
+        return self._mean * self._seen.views["continues"]
 
     def load(self, observation: Tensor, mean: Tensor) -> None:
         """Restore what `state` returned, with the current observation."""

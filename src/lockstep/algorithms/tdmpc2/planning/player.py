@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.evaluator import Evaluator
+from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
 from lockstep.errors import UserError
 
 
@@ -20,11 +20,11 @@ class _Moment:
 
 
 class PlanningPlayer:
-    """Plays as an evaluation with this seed does, or with the noise of training."""
+    """Plays like an evaluation with this seed, or with the noise of training."""
 
     def __init__(self, evaluator: Evaluator, tasks: int, seed: int) -> None:
         self._evaluator, self._tasks, self._seed = evaluator, tasks, seed
-        self._draws = 0
+        self._draws = 0  # explored calls without environments so far: each has random numbers of its own
         self._acting: dict[bool, Callable[..., Tensor]] = {}
 
     def act(self, observation: Any, env: Any = None, *, explore: bool = False) -> tuple[Tensor, None]:
@@ -52,6 +52,7 @@ class PlanningPlayer:
             # A copy: the actor returns the same buffer every time.
             return act(observation.float().cpu(), moment).clone()
         except RuntimeError as error:
+            # torch reports a wrong shape as a RuntimeError from inside a layer; its first line has the sizes.
             shape, reason = tuple(observation.shape), str(error).strip().splitlines()[0]
             raise UserError(f"observations of shape {shape}: the model does not take them ({reason})") from error
 

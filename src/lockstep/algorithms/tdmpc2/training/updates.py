@@ -1,4 +1,4 @@
-"""Gradient updates, which give the same weights on every rank."""
+"""Gradient updates, after which every rank has the same weights."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.losses import Batch, PolicyLoss, Weights, WorldLoss
-from lockstep.algorithms.tdmpc2.model import TDMPC2Model
-from lockstep.algorithms.tdmpc2.sampler import Sampler
+from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.totals import Totals
-from lockstep.algorithms.tdmpc2.value_scale import follow_spread
+from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
+from lockstep.algorithms.tdmpc2.training.sampler import Sampler
+from lockstep.algorithms.tdmpc2.training.totals import Totals
+from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import Optimizer
 from lockstep.compute.precision import Precision
@@ -20,18 +20,6 @@ from lockstep.distributed.world import World
 from lockstep.rl.target_networks import follow
 
 _WORLD_EPS, _POLICY_EPS = 1e-8, 1e-5  # Adam's epsilons, as in the official program
-
-
-def weights_of(settings: TDMPC2Settings) -> Weights:
-    """The weights of the losses."""
-    return Weights(
-        consistency=settings.consistency_coef,
-        reward=settings.reward_coef,
-        value=settings.value_coef,
-        termination=settings.termination_coef,
-        rho=settings.rho,
-        entropy=settings.entropy_coef,
-    )
 
 
 class Training:
@@ -55,14 +43,15 @@ class Training:
         # A recorded step contains its parts, which must then not be recorded themselves.
         part = (lambda function: function) if world.alone else accelerator.record
         recorder = part if accelerator.records else None
-        world_loss = WorldLoss(model, weights_of(settings), discount, accelerator.compile)
-        self._policy_loss = PolicyLoss(model, weights_of(settings), accelerator.compile)
+        world_loss = WorldLoss(model, settings, discount, accelerator.compile)
+        self._policy_loss = PolicyLoss(model, settings, accelerator.compile)
         self.world_replica = replicate(world_loss, world, precision, recorder)
         self.policy_replica = replicate(self._policy_loss, world, precision, recorder)
         self._world_optimizer = self._optimizer("world", _WORLD_EPS, {"world.encoder.": settings.enc_lr_scale})
         self._policy_optimizer = self._optimizer("policy", _POLICY_EPS, {})
         self._batches = self._empty_batches(samplers)
         self._samplers = samplers
+        # The number of the next gradient update, on the device, where a recorded step reads and advances it.
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
         self.totals = Totals(len(samplers), world.device)
         self._fill: Callable[[], None] = part(self._filled)
@@ -85,7 +74,8 @@ class Training:
         self._fill()
         world_metrics = self.world_replica.backward(self._batches)
         world_norm, world_finite, first_values = self._move_world()
-        # Every rank gets the values of the whole batch, so the scale is equal on all ranks to the last bit.
+        # Before the policy's loss, which divides by the scale. Every rank gets the values of the whole batch, so the
+        # scale is equal on all ranks to the last bit.
         values = self._world.total(first_values)
         follow_spread(self._model.value_scale, values, self._settings.tau)
         policy_metrics = self.policy_replica.backward(self._batches)
@@ -101,6 +91,7 @@ class Training:
     def _world_moved(self) -> tuple[Tensor, Tensor, list[Tensor]]:
         norm, finite = self._world_optimizer.step()
         self._precision.learn_from(finite)
+        # As max_norm=1 does in the official program.
         self._model.world.limit_embeddings()
         return norm, finite, [self._first_values(batches) for batches in self._batches]
 
@@ -118,7 +109,6 @@ class Training:
         norm, finite = self._policy_optimizer.step()
         self._precision.learn_from(finite)
         follow(self._model.target, self._model.world.values, self._settings.tau)
-        # On the device, so that a recorded step counts by itself.
         self._number += self._settings.sync_freq
         return norm, finite
 
@@ -128,6 +118,7 @@ class Training:
 
     def _empty_batches(self, samplers: Sequence[Sampler]) -> list[list[Batch]]:
         settings, lanes = self._settings, self._world.lanes
+        # Gradients of sync_freq updates are added up, so each counts for its part of their mean.
         share = 1.0 / (settings.batch_size * settings.sync_freq)
         samples = settings.batch_size // lanes.total
         return [

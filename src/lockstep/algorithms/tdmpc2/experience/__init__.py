@@ -1,0 +1,1 @@
+"""What TD-MPC2 learns from: steps collected in environments, or recorded episodes."""

@@ -1,0 +1,1 @@
+"""Acting with the world model: planning, and the actors and evaluations that use it."""
