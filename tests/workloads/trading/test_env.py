@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.compute import random
 from lockstep.errors import UserError
-from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
+from lockstep.workloads.trading.account.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
+from lockstep.workloads.trading.account.statement import INFO
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import History, load_history
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import History, load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.observation import SIZES, parts, split
 from lockstep.workloads.trading.problem import accounts_with_history
-from lockstep.workloads.trading.statement import INFO
 
 CPU = torch.device("cpu")
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "market"

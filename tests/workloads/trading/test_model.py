@@ -14,7 +14,7 @@ from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.workloads.trading import model
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.settings import CLSTMSettings, LSTMSettings
 from lockstep.workloads.trading.workload import Trading
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.settings import TradingSettings
 from lockstep.workloads.trading.workload import Trading
 

@@ -11,16 +11,16 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.envs.vector_env import Transition
 from lockstep.errors import UserError
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.actions import ACTIONS
-from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.history import History, Split, load_history
-from lockstep.workloads.trading.market import Market, Records
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.account.actions import ACTIONS
+from lockstep.workloads.trading.account.rewards import reward
+from lockstep.workloads.trading.account.statement import statement
+from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.history import History, Split, load_history
+from lockstep.workloads.trading.market.market import Market, Records
+from lockstep.workloads.trading.market.paths import DAYS_AHEAD, Dice
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.observation import SIZES, observe
-from lockstep.workloads.trading.paths import DAYS_AHEAD, Dice
-from lockstep.workloads.trading.rewards import reward
-from lockstep.workloads.trading.statement import statement
 
 
 class TradingEnv:

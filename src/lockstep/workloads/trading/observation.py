@@ -6,12 +6,12 @@ It shows neither the price level nor anything before the last 20 bars: a policy 
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading import chain, indicators
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.indicators import CLOSE, OPEN, VOLUME
-from lockstep.workloads.trading.market import Market
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.market import chain, indicators
+from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.indicators import CLOSE, OPEN, VOLUME
+from lockstep.workloads.trading.market.market import Market
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 SIZES = {
     "price_history": indicators.BARS * 5,

@@ -6,9 +6,9 @@ from torch import Tensor
 from lockstep.distributed.world import World
 from lockstep.rl.problem import Discrete, EnvProblem, Forecast
 from lockstep.rl.rollout import Episodes
-from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import load_history
+from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.model import forecast_target
 from lockstep.workloads.trading.observation import SIZES
 from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig

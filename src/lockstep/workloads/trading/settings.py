@@ -9,7 +9,7 @@ from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadS
 from lockstep.config.fields import OffOrCount, Pattern, Range
 from lockstep.config.settings import absolute
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 if TYPE_CHECKING:
     from lockstep.rl.problem import EnvProblem

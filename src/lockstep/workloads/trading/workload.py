@@ -127,7 +127,7 @@ class Trading(Workload):
         settings = config.workload
         if not settings.data:
             return config, []
-        from lockstep.workloads.trading.history import load_history
+        from lockstep.workloads.trading.market.history import load_history
 
         history = load_history(settings)
         history.starts("train", settings.episode_length)
@@ -139,7 +139,7 @@ class Trading(Workload):
 
     def narrator(self, config: TradingConfig, world: "World") -> "Narrator":
         """A function that reports the progress of a run in the guide's format."""
-        from lockstep.workloads.trading.narration import narrator
+        from lockstep.workloads.trading.reports.narration import narrator
 
         return narrator(config, world)
 
@@ -147,7 +147,7 @@ class Trading(Workload):
         self, name: str, config: TradingConfig, world: "World", episodes: int, seed: int
     ) -> "Evaluation":
         """Evaluate one of `baselines`, on the validation days if there is data. Called by every rank."""
-        from lockstep.workloads.trading.baselines import evaluate_baseline
+        from lockstep.workloads.trading.reports.baselines import evaluate_baseline
 
         settings = config.workload
         return evaluate_baseline(
@@ -156,7 +156,7 @@ class Trading(Workload):
 
     def judge(self, config: TradingConfig, learner: "Learner", world: "World") -> "Callable[[int, int], Evaluation]":
         """A function that evaluates a trained policy, on the validation days if there is data."""
-        from lockstep.workloads.trading.report import judge
+        from lockstep.workloads.trading.reports.report import judge
 
         return judge(config.workload, learner, world)
 
@@ -168,19 +168,19 @@ class Trading(Workload):
 
     def report(self, config: TradingConfig, learner: "Learner", world: "World", episodes: int, seed: int) -> Comparison:
         """Compare a trained policy with itself without memory, with `baselines`, and on days that it never saw."""
-        from lockstep.workloads.trading.report import report
+        from lockstep.workloads.trading.reports.report import report
 
         return report(config, learner, world, episodes, seed)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Trade one episode after another, yielding a scene after every day."""
-        from lockstep.workloads.trading.watch import scenes
+        from lockstep.workloads.trading.reports.watch import scenes
 
         return scenes(request.config.workload, request.act, request.seed)
 
     def blotter(self, request: PlayRequest) -> Iterator[tuple[list[str], float]]:
         """Trade one episode after another, yielding for each the lines of its blotter and its reward."""
-        from lockstep.workloads.trading.watch import blotter
+        from lockstep.workloads.trading.reports.watch import blotter
 
         return blotter(request.config.workload, request.act, request.seed)
 

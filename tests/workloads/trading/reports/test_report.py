@@ -9,10 +9,18 @@ import torch
 from PIL import Image
 
 from lockstep.distributed.world import World
-from lockstep.workloads.trading.baselines import Interval
-from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, TRAINED, Report, Row, Section, Span
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.report import curves, report
+from lockstep.workloads.trading.reports.comparison import (
+    EQUAL_RISK,
+    FORGETFUL,
+    TRAINED,
+    Interval,
+    Report,
+    Row,
+    Section,
+    Span,
+)
+from lockstep.workloads.trading.reports.report import curves, report
 from lockstep.workloads.trading.workload import Trading
 
 CONFIG = Trading().preset("debug").replace(episode_length=20)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.actions import MAX_LEGS
-from lockstep.workloads.trading.chain import half_spread
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.paths import Term
-from lockstep.workloads.trading.pricing import black_scholes, skewed
+from lockstep.workloads.trading.account.actions import MAX_LEGS
+from lockstep.workloads.trading.market.chain import half_spread
+from lockstep.workloads.trading.market.paths import Term
+from lockstep.workloads.trading.market.pricing import black_scholes, skewed
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 MULTIPLIER = 100.0
 

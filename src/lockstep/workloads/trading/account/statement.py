@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.market import Market
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.market.market import Market
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 INFO = {
     "profit": "account value less initial capital, dollars; open positions at their mark",

@@ -1,14 +1,12 @@
-"""Traders without a network, and how they are compared. E: accounts.
+"""Traders without a network. E: accounts.
 
 Rules of the direction (momentum, oracle) hold calls while they expect a rise and puts while they expect a fall: they
 fill every free place, one a day, and close all when the expectation changes. The oracle knows the hidden regime.
 Buy-and-hold puts the initial capital into the underlying itself, without costs, which no action can do.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,11 +15,11 @@ from lockstep.compute import random
 from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import evaluate
-from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
+from lockstep.workloads.trading.account.actions import ACTIONS, BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import History, Split
-from lockstep.workloads.trading.indicators import CLOSE
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import History, Split
+from lockstep.workloads.trading.market.indicators import CLOSE
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 TAG = "trading"
 
@@ -116,34 +114,3 @@ def _of_underlying(settings: MarketSettings, watched: Evaluation) -> Evaluation:
         returns=[settings.reward_scale * profit for profit in extra["profit"]],
         extra={f"{TAG}_{name}": column for name, column in extra.items()},
     )
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over episodes with its 95 % confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: list[float], apart: int | None = None) -> "Interval":
-        """The interval by Student's distribution; infinite for one value.
-
-        `apart`: how many of the values are independent; the others do not narrow the interval.
-        """
-        mean, count = fmean(values), min(len(values), apart or len(values))
-        half = _student(count - 1) * stdev(values) / math.sqrt(count) if count > 1 else math.inf
-        return cls(mean, mean - half, mean + half)
-
-    def __gt__(self, other: "Interval") -> bool:
-        """Above the other without overlap."""
-        return self.low > other.high
-
-
-def _student(degrees: int) -> float:
-    """The 97.5 % point of Student's distribution (Cornish-Fisher; within 1 % from 4 degrees on)."""
-    z = 1.959964
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / degrees + second / degrees**2 + third / degrees**3

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.workloads.trading.history import TRADING_DAYS, History, Split
-from lockstep.workloads.trading.indicators import BARS, CLOSE, VOLUME, Indicators
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.paths import Dice, Paths
-from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
+from lockstep.workloads.trading.market.indicators import BARS, CLOSE, VOLUME, Indicators
+from lockstep.workloads.trading.market.paths import Dice, Paths
+from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 START_PRICE = 100.0
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.paths import Dice, Paths
-from lockstep.workloads.trading.pricing import black_scholes
+from lockstep.workloads.trading.market.paths import Dice, Paths
+from lockstep.workloads.trading.market.pricing import black_scholes
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 DAILY = 0.25 / math.sqrt(365)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lockstep.distributed.world import World
-from lockstep.workloads.trading.actions import BUY_CALL, CLOSE_ALL, HOLD
-from lockstep.workloads.trading.baselines import evaluate_baseline
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.watch import blotter, scenes
+from lockstep.workloads.trading.account.actions import BUY_CALL, CLOSE_ALL, HOLD
+from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.reports.baselines import evaluate_baseline
+from lockstep.workloads.trading.reports.watch import blotter, scenes
 
 SETTINGS = MarketSettings(episode_length=20)
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from lockstep.envs.vector_env import Transition
 from lockstep.reporting.film import Scene
-from lockstep.workloads.trading import chart
-from lockstep.workloads.trading.actions import ACTIONS, CLOSE_ALL
-from lockstep.workloads.trading.baselines import TRADERS
+from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import load_history
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.reports import chart
+from lockstep.workloads.trading.reports.baselines import TRADERS
 
 HEADING = (
     f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "

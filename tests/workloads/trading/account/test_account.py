@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.actions import (
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.account.actions import (
     ACTIONS,
     BEAR_PUT_SPREAD,
     BULL_CALL_SPREAD,
@@ -23,10 +23,10 @@ from lockstep.workloads.trading.actions import (
     STRADDLE,
     STRANGLE,
 )
-from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.paths import Paths
-from lockstep.workloads.trading.positions import Positions
+from lockstep.workloads.trading.account.positions import Positions
+from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.paths import Paths
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 CPU = torch.device("cpu")
 PLAIN = MarketSettings(market="brownian", interest=0.0, skew=0.0, half_spread=0.0, spread_slope=0.0, commission=0.0)

@@ -17,11 +17,21 @@ from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import Act, evaluate
 from lockstep.run.learner import Learner
-from lockstep.workloads.trading.baselines import TAG, TRADERS, Interval, hold
-from lockstep.workloads.trading.comparison import EQUAL_RISK, FORGETFUL, RATIOS, TRAINED, Report, Row, Section, Span
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import TRADING_DAYS, History, Split, load_history
-from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split, load_history
+from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.reports.baselines import TAG, TRADERS, hold
+from lockstep.workloads.trading.reports.comparison import (
+    EQUAL_RISK,
+    FORGETFUL,
+    RATIOS,
+    TRAINED,
+    Interval,
+    Report,
+    Row,
+    Section,
+    Span,
+)
 from lockstep.workloads.trading.settings import TradingConfig, TradingSettings
 
 Numbers = NDArray[np.float64]

@@ -7,11 +7,11 @@ and commissions) when something is traded; buying, selling, exercise and assignm
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.actions import CLOSE_ALL, Book
-from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.paths import Term
-from lockstep.workloads.trading.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
+from lockstep.workloads.trading.account.actions import CLOSE_ALL, Book
+from lockstep.workloads.trading.account.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
+from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.paths import Term
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares", "days")
 """Sums over the episode: positions closed, positions closed at a profit, dollars of costs and of traded value,

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from lockstep.workloads.trading.indicators import NAMES, Indicators, smoothing
+from lockstep.workloads.trading.market.indicators import NAMES, Indicators, smoothing
 
 DAYS = 20
 

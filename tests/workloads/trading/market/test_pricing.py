@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lockstep.workloads.trading.pricing import DAYS_PER_YEAR, black_scholes, skewed
+from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR, black_scholes, skewed
 
 INTEREST = 0.05
 

@@ -8,11 +8,14 @@ Black-Scholes price; the half-spread is a fraction of it that grows away from th
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.actions import CONTRACTS, MONEYNESS
-from lockstep.workloads.trading.market_settings import EXPIRIES, MarketSettings
-from lockstep.workloads.trading.paths import Term
-from lockstep.workloads.trading.pricing import Sheet, black_scholes, skewed
+from lockstep.workloads.trading.market.paths import Term
+from lockstep.workloads.trading.market.pricing import Sheet, black_scholes, skewed
+from lockstep.workloads.trading.market.settings import EXPIRIES, MarketSettings
 
+MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
+"""Strikes of the chain, as fractions of the price."""
+STRIKES = len(MONEYNESS)
+CONTRACTS = 2 * STRIKES
 ROWS, COLUMNS = 20, 15
 _SHOWN = ((True, 2), (False, 2), (True, 3), (False, 1))
 """For each expiry an observation shows the call and put at the money, the call 5 % above and the put 5 % below it."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.workloads.trading.market_settings import MarketSettings
-from lockstep.workloads.trading.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 _PURPOSE = "trading-market"
 _JUMPS_PER_DAY = 1 / 30

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lockstep.workloads.trading.market.chain import MONEYNESS, STRIKES
+
 ACTIONS = (
     "hold",
     "buy_call",
@@ -35,10 +37,6 @@ ACTIONS = (
     CLOSE_ALL,
 ) = range(11)
 
-MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
-"""Strikes of the chain, as fractions of the price."""
-STRIKES = len(MONEYNESS)
-CONTRACTS = 2 * STRIKES
 MAX_LEGS = 4
 _CALL = {0.9: 0, 0.95: 1, 1.0: 2, 1.05: 3, 1.1: 4}
 _PUT = {strike: place + STRIKES for strike, place in _CALL.items()}

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 
 def reward(settings: MarketSettings, account: Account, change: Tensor) -> Tensor:

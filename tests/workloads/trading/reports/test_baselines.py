@@ -6,15 +6,11 @@ import pytest
 import torch
 
 from lockstep.distributed.world import World
-from lockstep.workloads.trading.actions import BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
-from lockstep.workloads.trading.baselines import (
-    TRADERS,
-    Interval,
-    evaluate_baseline,
-    follow,
-)
+from lockstep.workloads.trading.account.actions import BUY_CALL, BUY_PUT, CLOSE_ALL, HOLD
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.reports.baselines import TRADERS, evaluate_baseline, follow
+from lockstep.workloads.trading.reports.comparison import Interval
 
 CPU = torch.device("cpu")
 PAID = ("random", "momentum", "oracle")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.reporting.display import Narrated
-from lockstep.workloads.trading.narration import Narrator, narrator
+from lockstep.workloads.trading.reports.narration import Narrator, narrator
 from lockstep.workloads.trading.workload import Trading
 
 CONFIG = Trading().preset("debug").replace(episode_length=20, total_timesteps=20_000)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lockstep.workloads.trading.actions import LEGS, MONEYNESS, Book
-from lockstep.workloads.trading.chain import COLUMNS, ROWS, Chain, half_spread
-from lockstep.workloads.trading.market_settings import EXPIRIES, MarketSettings
-from lockstep.workloads.trading.pricing import black_scholes
+from lockstep.workloads.trading.account.actions import LEGS, Book
+from lockstep.workloads.trading.market.chain import COLUMNS, MONEYNESS, ROWS, Chain, half_spread
+from lockstep.workloads.trading.market.pricing import black_scholes
+from lockstep.workloads.trading.market.settings import EXPIRIES, MarketSettings
 
 CPU = torch.device("cpu")
 F64 = torch.float64

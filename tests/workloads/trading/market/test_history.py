@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lockstep.errors import UserError
-from lockstep.workloads.trading.history import WARM_UP, load_history
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import WARM_UP, load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 HEADER = "date,symbol,open,high,low,close,volume"
-SHARED = Path(__file__).parents[4] / "shared" / "data" / "market"
+SHARED = Path(__file__).parents[5] / "shared" / "data" / "market"
 MONDAY = date(2015, 1, 5)
 
 

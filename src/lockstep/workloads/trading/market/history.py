@@ -15,8 +15,8 @@ from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
-from lockstep.workloads.trading.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 Split = Literal["train", "validation"]
 WARM_UP = 60
