@@ -68,7 +68,7 @@ def test_a_packed_file_that_never_ends_is_left_where_it_is_too_long(tmp_path, mo
     monkeypatch.setattr(bars_file, "_LARGEST_FILE", 1 << 20)
     row = b"2020-01-02,A,1,1,1,1,1\n"
     (tmp_path / "bars.csv").write_bytes(gzip.compress(b"date,symbol,open,high,low,close,volume\n" + row * 100_000))
-    with pytest.raises(UserError, match="is beyond the 0 GiB that are read"):
+    with pytest.raises(UserError, match="exceeds the limit of 0 GiB for a file"):
         list(BarsFile(str(tmp_path / "bars.csv")))
 
 

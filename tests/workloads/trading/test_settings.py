@@ -33,7 +33,7 @@ def test_without_data_no_lane_is_historical():
     ("settings", "words"),
     [
         ({"expiry_days": 20}, "allowed: 7, 14, 21, 30, 45"),
-        ({"data": "x", "start_date": "2016-02-30"}, "start_date 2016-02-30: no such day"),
+        ({"data": "x", "start_date": "2016-02-30"}, "start_date 2016-02-30: not a valid date"),
         ({"data": "x", "start_date": "2016-1-1"}, "start_date 2016-1-1"),
         ({"data": "x", "start_date": "2016-01-02", "end_date": "2016-01-01"}, "is before start_date"),
         ({"symbols": "SPY"}, "add --data"),
@@ -42,7 +42,7 @@ def test_without_data_no_lane_is_historical():
         # Four accounts have four lanes where none are given.
         ({"data": "x", "historical_lanes": "4", "n_envs": 4}, "allowed: 0 to 3"),
         ({"data": "x", "historical_lanes": "3-1", "lanes": 8}, "the smaller number first"),
-        ({"data": "x", "historical_lanes": "first"}, "lane numbers as 0,2,4-7"),
+        ({"data": "x", "historical_lanes": "first"}, "lane numbers such as 0,2,4-7"),
         ({"market": "bull"}, "regime"),
         ({"initial_capital": float("nan")}, "finite"),
         ({"commission": -1.0}, "out of range"),

@@ -10,7 +10,7 @@ from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.rl.rollout import Episodes
 from lockstep.storage import checkpoint
-from lockstep.workloads.trading.problem import apart
+from lockstep.workloads.trading.problem import results_by_price_source
 from lockstep.workloads.trading.workload import Trading
 
 TRADING = Trading()
@@ -63,8 +63,8 @@ def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("update_interval=100", "update_interval 100 is not a multiple of n_envs 16; nearest: 96 or 112"),
-        ("network=clstm hidden_size=60", "hidden_size 60: network clstm needs a multiple of its 8 heads"),
+        ("update_interval=100", "update_interval 100: must be a multiple of n_envs 16; nearest: 96 or 112"),
+        ("network=clstm hidden_size=60", "hidden_size 60: must be a multiple of the 8 heads of network clstm"),
         ("network=clstm lstms=two", "network clstm has one cascade for both; leave it out or use --network lstm"),
         ("attention_window=8", "network lstm has no attention; leave it out or use --network clstm"),
         ("network=gru", "gru: unknown network for trading with ppo; known: lstm, clstm, mlp"),
@@ -151,7 +151,9 @@ def test_real_prices_on_some_lanes_are_reported_apart():
 
 def test_episodes_are_told_apart_by_where_they_traded():
     info = {"historical": torch.tensor([1.0, 0.0, 1.0]), "profit": torch.tensor([1.0, 2.0, 3.0])}
-    told = apart(Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)}))
+    told = results_by_price_source(
+        Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)})
+    )
     assert told["historical_reward"].tolist() == [4.0, 6.0] and told["simulated_profit"].tolist() == [2.0]
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lockstep.workloads.trading.account.actions import LEGS, Book
+from lockstep.workloads.trading.account.actions import LEGS, ActionTable
 from lockstep.workloads.trading.market.chain import COLUMNS, MONEYNESS, ROWS, Chain, half_spread
 from lockstep.workloads.trading.market.pricing import black_scholes
 from lockstep.workloads.trading.market.settings import EXPIRIES, MarketSettings
@@ -70,13 +70,13 @@ def test_a_constant_volatility_is_quoted_once_for_all():
     torch.testing.assert_close(constant.ladder.expand(3, -1), each.ladder)
 
 
-def test_the_book_lists_the_legs_of_every_action():
-    book = Book.on(CPU)
+def test_the_action_table_lists_the_legs_of_every_action():
+    table = ActionTable.on(CPU)
     for action, legs in LEGS.items():
-        assert int(book.legs[action]) == len(legs)
+        assert int(table.legs[action]) == len(legs)
         for place, (side, contract) in enumerate(legs):
-            assert float(book.side[action, place]) == side
-            assert int(book.contract[action, place]) == contract
-            assert bool(book.call[action, place]) == (contract < 5)
-            assert float(book.moneyness[action, place]) == MONEYNESS[contract % 5]
-    assert not book.side[[0, 10]].any()
+            assert float(table.side[action, place]) == side
+            assert int(table.contract[action, place]) == contract
+            assert bool(table.call[action, place]) == (contract < 5)
+            assert float(table.moneyness[action, place]) == MONEYNESS[contract % 5]
+    assert not table.side[[0, 10]].any()

@@ -139,8 +139,14 @@ def swapped(lines):
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (swapped, ("row 23, column date", "of that day is after 2015-02-03, in row 22; dates of a symbol must rise")),
-        (lambda lines: lines.insert(5, lines[4]), ("row 7, column date", "there already, in row 6")),
+        (
+            swapped,
+            (
+                "row 23, column date",
+                "SPY has a bar for 2015-02-03, which is later, in row 22; dates of a symbol must ascend",
+            ),
+        ),
+        (lambda lines: lines.insert(5, lines[4]), ("row 7, column date", "already has a bar for that day in row 6")),
         (replaced(9, "close", "nan"), ("row 9, column close: nan", "finite")),
         (replaced(9, "close", ""), ("row 9, column close", "finite")),
         (replaced(9, "open", "inf"), ("row 9, column open: inf", "finite")),
@@ -150,11 +156,11 @@ def swapped(lines):
         (replaced(9, "high", "1"), ("row 9, column high: 1", "below the low")),
         (replaced(9, "volume", "-1"), ("row 9, column volume: -1", "at least 0")),
         (replaced(9, "volume", "many"), ("row 9, column volume: many", "finite")),
-        (replaced(9, "date", "2015-02-30"), ("row 9, column date: 2015-02-30", "no such day")),
-        (replaced(9, "date", "5.1.2015"), ("row 9, column date: 5.1.2015", "no such day")),
+        (replaced(9, "date", "2015-02-30"), ("row 9, column date: 2015-02-30", "not a valid date")),
+        (replaced(9, "date", "5.1.2015"), ("row 9, column date: 5.1.2015", "not a valid date")),
         (replaced(9, "symbol", ""), ("row 9, column symbol", "name of a symbol")),
         (lambda lines: lines.insert(3, "2015-01-07,SPY,1,2"), ("row 5", "has 4 fields, the header has 7")),
-        (lambda lines: lines.insert(3, '"2015-01-07,SPY'), ("is no CSV",)),
+        (lambda lines: lines.insert(3, '"2015-01-07,SPY'), ("is not valid CSV",)),
     ],
 )
 def test_a_bad_row_is_told_with_file_row_column_and_rule(tmp_path, edit, words):
@@ -168,7 +174,7 @@ def test_missing_columns_are_named(tmp_path):
     path = write(tmp_path / "bars.csv", [], "date,symbol,open,high,low,last")
     message = refusal(path)
     assert "row 1: has no column close, volume" in message and "found: date, symbol, open, high, low, last" in message
-    assert "column close: is there more than once" in refusal(write(tmp_path / "two.csv", [], HEADER + ",close"))
+    assert "column close: appears more than once" in refusal(write(tmp_path / "two.csv", [], HEADER + ",close"))
 
 
 def test_unknown_symbols_are_told_with_the_nearest(tmp_path):
@@ -180,7 +186,7 @@ def test_unknown_symbols_are_told_with_the_nearest(tmp_path):
 def test_ranges_without_days_are_refused(tmp_path):
     path = write(tmp_path / "bars.csv", rows())
     message = refusal(path, start_date="2018-01-01")
-    assert "has 0 bars from 2018-01-01 to its last (it has 2015-01-05 to 2015-06-19)" in message
+    assert "has 0 bars from 2018-01-01 to its last day (it has 2015-01-05 to 2015-06-19)" in message
     assert "needed: more than 80" in refusal(path, end_date="2015-02-01")
 
 
@@ -202,7 +208,7 @@ def test_a_volatility_that_begins_too_late_is_refused(tmp_path):
         (b"", "is empty"),
         ("\n".join([HEADER, *rows()]).encode("utf-16"), "row 1: is not UTF-8"),
         (HEADER.encode() + b"\n2015-01-05,SP\xff,1,2,1,1,1\n", "row 2: is not UTF-8"),
-        (HEADER.encode() + b"\n2015-01-05,SPY,1,2\0,1,1,1\n", "row 2: holds a zero byte"),
+        (HEADER.encode() + b"\n2015-01-05,SPY,1,2\0,1,1,1\n", "row 2: contains a zero byte"),
         (HEADER.encode() + b"\n" + b"7" * 100_000 + b"\n", "row 2: is longer than the 65,536 bytes"),
         (b"\x1f\x8b\x08 this is no gzip", "cannot be read"),
         (gzip.compress(HEADER.encode())[:-9], "cannot be read"),
@@ -235,12 +241,12 @@ def test_files_that_are_not_there_or_no_parquet_are_refused(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "bars.parquet"
     path.write_bytes(b"PAR1 no")
-    assert "is no Parquet file" in refusal(str(path))
+    assert "cannot be read as Parquet" in refusal(str(path))
 
 
 def test_a_symbol_belongs_in_one_file(tmp_path):
     one, two = write(tmp_path / "a.csv", rows()), write(tmp_path / "b.csv", rows())
-    assert "a symbol belongs in one file" in refusal(f"{one},{two}")
+    assert "put all bars of a symbol in one file" in refusal(f"{one},{two}")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared market data is not here")

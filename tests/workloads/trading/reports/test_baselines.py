@@ -63,11 +63,11 @@ def test_intervals_are_students():
 
 
 def test_values_that_overlap_make_an_interval_no_narrower():
-    """1..5 twice: deviation sqrt(20 / 9), and 2.776 x 1.491 / sqrt(5) = 1.851 where five of them are apart."""
-    found = Interval.of([1.0, 2.0, 3.0, 4.0, 5.0] * 2, apart=5)
+    """1..5 twice: deviation sqrt(20 / 9), and 2.776 x 1.491 / sqrt(5) = 1.851 where five of them are independent."""
+    found = Interval.of([1.0, 2.0, 3.0, 4.0, 5.0] * 2, independent=5)
     assert (found.low, found.high) == pytest.approx((1.149, 4.851), abs=0.02)
-    assert Interval.of([1.0, 2.0], apart=1) == Interval(1.5, -inf, inf)
-    assert Interval.of([1.0, 2.0], apart=100) == Interval.of([1.0, 2.0])
+    assert Interval.of([1.0, 2.0], independent=1) == Interval(1.5, -inf, inf)
+    assert Interval.of([1.0, 2.0], independent=100) == Interval.of([1.0, 2.0])
 
 
 def test_knowing_the_regime_pays_and_trading_without_knowing_costs():

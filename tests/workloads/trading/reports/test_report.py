@@ -33,7 +33,7 @@ def row(mean, half):
 def test_a_verdict_needs_intervals_that_do_not_touch():
     rows = {TRAINED: row(70.0, 10.0), "momentum": row(45.0, 16.0), "hold": row(0.0, 0.0), "oracle": row(100.0, 5.0)}
     lines = Section("simulated", rows).lines()
-    assert lines[-2] == "  above, with intervals that do not touch: hold"
+    assert lines[-2] == "  significantly above (intervals do not overlap): hold"
     assert lines[-1].endswith("earns: 70%")
     assert "60 to 80" in lines[1] and lines[1].split()[-5:] == ["-"] * 5
 
@@ -41,15 +41,15 @@ def test_a_verdict_needs_intervals_that_do_not_touch():
 def test_without_an_interval_nobody_is_beaten():
     rows = {TRAINED: Row(Interval.of([5.0])), "hold": row(0.0, 0.0)}
     section = Section("simulated", rows)
-    assert section.lines()[-1] == "  above, with intervals that do not touch: nobody"
+    assert section.lines()[-1] == "  significantly above (intervals do not overlap): nobody"
     assert section.summary()[TRAINED] == {"profit": 5.0, "low": None, "high": None}
 
 
 def test_the_lead_over_buy_and_hold_is_taken_episode_by_episode():
-    """100 + 10, 20, 30 against 100 + 9, 18, 27: 1, 2, 3, and for two of them apart 2 +- 9.7 / sqrt 2."""
+    """100 + 10, 20, 30 against 100 + 9, 18, 27: 1, 2, 3, and for two of them independent 2 +- 9.7 / sqrt 2."""
     mine, other = np.array([[100.0] * 3, [110.0, 120.0, 130.0]]), np.array([[100.0] * 3, [109.0, 118.0, 127.0]])
     rows = {TRAINED: replace(row(20.0, 5.0), equity=mine), EQUAL_RISK: replace(row(18.0, 5.0), equity=other)}
-    section = Section("days of validation", rows, Span("2016-01-04", "2016-03-31", 3, 60, 2, 0.9))
+    section = Section("validation days", rows, Span("2016-01-04", "2016-03-31", 3, 60, 2, 0.9))
     assert section.lead.mean == 2.0 and section.lead.high - section.lead.low == pytest.approx(13.7, abs=0.2)
     about = section.summary()["about"]
     assert about["trained_less_equal_risk"]["profit"] == 2.0 and about["equal_risk_scale"] == 0.9
@@ -139,7 +139,7 @@ def test_unseen_days_come_last_and_after_all_that_was_trained_on(historical):
     assert (train.first, train.last) == (str(weekday(60)), str(weekday(207)))
     assert (unseen.first, unseen.last) == (str(weekday(208)), str(weekday(259)))
     # 147 and 51 days of each of two symbols, 20 of them an episode.
-    assert (train.apart, unseen.apart) == (14, 4)
+    assert (train.independent, unseen.independent) == (14, 4)
 
 
 def test_buy_and_hold_at_equal_risk_has_the_policys_volatility(historical):
@@ -173,6 +173,6 @@ def test_a_network_without_memory_has_no_memory_to_clear():
 
 
 def test_a_report_tells_all_its_sections():
-    section = Section("days of validation", {TRAINED: row(1.0, 0.5)})
+    section = Section("validation days", {TRAINED: row(1.0, 0.5)})
     both = Report({"training_days": section, "validation_days": section})
-    assert both.table().count("days of validation") == 2 and "nobody" in both.table()
+    assert both.table().count("validation days") == 2 and "nobody" in both.table()

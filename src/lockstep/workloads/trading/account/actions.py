@@ -1,6 +1,7 @@
 """The eleven actions and the contracts that each trades.
 
-A contract of the ladder is one of ten: the calls of the five strikes (0-4), then the puts (5-9), all of one expiry.
+Contracts are numbered as in the chain's ladder: the calls of the five strikes (0-4), then the puts (5-9), all of one
+expiry.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from lockstep.workloads.trading.market.chain import MONEYNESS, STRIKES
 
+# The order is the guide's, and a policy's outputs are numbered by it.
 ACTIONS = (
     "hold",
     "buy_call",
@@ -37,7 +39,7 @@ ACTIONS = (
     CLOSE_ALL,
 ) = range(11)
 
-MAX_LEGS = 4
+MAX_LEGS = 4  # Of the iron condor.
 _CALL = {0.9: 0, 0.95: 1, 1.0: 2, 1.05: 3, 1.1: 4}
 _PUT = {strike: place + STRIKES for strike, place in _CALL.items()}
 
@@ -52,7 +54,8 @@ LEGS: dict[int, tuple[tuple[int, int], ...]] = {
     STRADDLE: ((+1, _CALL[1.0]), (+1, _PUT[1.0])),
     STRANGLE: ((+1, _CALL[1.05]), (+1, _PUT[0.95])),
 }
-"""The legs of one unit of each position: +1 bought or -1 sold, and the contract's number."""
+"""The legs of one unit of each position: +1 bought or -1 sold, and the contract's number. Short legs are sold 5 % out
+of the money; the covering legs of the condor are another 5 % away."""
 NAKED = (SELL_CALL, SELL_PUT)
 """Short positions without a leg that limits the loss."""
 CONDOR_WIDTH = 0.05
@@ -60,27 +63,28 @@ CONDOR_WIDTH = 0.05
 
 
 @dataclass
-class Book:
-    """The table of actions on a device: 11 rows, padded to four legs with side 0."""
+class ActionTable:
+    """LEGS as tensors, so that actions can be looked up on the device: 11 rows, padded to four legs with side 0."""
 
     contract: Tensor
-    """(11, 4) which contract."""
+    """(11, 4) number of the contract."""
     side: Tensor
     """(11, 4) 1.0 bought, -1.0 sold, 0.0 no leg."""
     moneyness: Tensor
     """(11, 4) strike as a fraction of the price."""
     call: Tensor
-    """(11, 4) bool: a call, not a put."""
+    """(11, 4) bool: True for a call, False for a put."""
     legs: Tensor
-    """(11,) how many legs."""
+    """(11,) number of legs, as float64."""
     naked: Tensor
-    """(11,) 1.0 where sold uncovered."""
+    """(11,) 1.0 if sold uncovered, else 0.0."""
     width: Tensor
     """(11,) the largest loss of a covered short, as a fraction of the price."""
 
     @classmethod
-    def on(cls, device: torch.device) -> "Book":
+    def on(cls, device: torch.device) -> "ActionTable":
         """Build the table on a device."""
+        # A missing leg is contract 0 with side 0: it is priced, and counts nothing.
         contract = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.int64)
         side = torch.zeros(len(ACTIONS), MAX_LEGS, dtype=torch.float64)
         naked, width = torch.zeros(len(ACTIONS), dtype=torch.float64), torch.zeros(len(ACTIONS), dtype=torch.float64)
@@ -89,6 +93,7 @@ class Book:
                 contract[action, place], side[action, place] = number, float(sign)
         naked[list(NAKED)] = 1.0
         width[IRON_CONDOR] = CONDOR_WIDTH
+        # Calls and puts have the same strikes in the same order.
         moneyness = torch.tensor(MONEYNESS, dtype=torch.float64)[contract % STRIKES]
         tensors = (contract, side, moneyness, contract < STRIKES, side.abs().sum(1), naked, width)
         return cls(*(tensor.to(device) for tensor in tensors))

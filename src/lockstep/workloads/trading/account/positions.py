@@ -1,7 +1,6 @@
 """Open positions of every account, and their value. E: accounts, P: slots for positions, L: 4 legs.
 
-A contract is for 100 units of the underlying. Quantities are contracts, negative if sold; empty slots and missing legs
-have quantity 0.
+Quantities are contracts, negative if sold; empty slots and missing legs have quantity 0.
 """
 
 from dataclasses import dataclass
@@ -11,24 +10,32 @@ from torch import Tensor
 
 from lockstep.workloads.trading.account.actions import MAX_LEGS
 from lockstep.workloads.trading.market.chain import half_spread
-from lockstep.workloads.trading.market.paths import Term
+from lockstep.workloads.trading.market.paths import TermStructure
 from lockstep.workloads.trading.market.pricing import black_scholes, skewed
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 MULTIPLIER = 100.0
+"""Units of the underlying that a contract is for."""
 
 
 @dataclass
 class Ticket:
-    """A position to open in each account, (E,) or (E, L); contracts 0 = none."""
+    """A position to open in each account; see the attributes of `Positions`."""
 
     contracts: Tensor
+    """(E,) of each leg; 0 = open nothing."""
     side: Tensor
+    """(E, L) 1.0 bought, -1.0 sold, 0.0 no leg."""
     strike: Tensor
+    """(E, L)"""
     call: Tensor
+    """(E, L)"""
     paid: Tensor
+    """(E,)"""
     naked: Tensor
+    """(E,)"""
     wing: Tensor
+    """(E,)"""
 
 
 class Positions:
@@ -39,10 +46,14 @@ class Positions:
         settings: MarketSettings,
         count: int,
         device: torch.device,
-        term: Term | None = None,
+        term: TermStructure | None = None,
         sparse: bool = False,
     ) -> None:
-        """`sparse`: price only existing legs, with the same results; counting them waits for the device."""
+        """`sparse`: price only existing legs, with the same results.
+
+        It saves work, because most slots are empty. But counting the legs makes the host wait for a GPU, and a CUDA
+        graph cannot capture it.
+        """
         self._settings, self._term, self._sparse = settings, term, sparse
         places = settings.max_positions
 
@@ -51,28 +62,31 @@ class Positions:
 
         self.open = torch.zeros(count, places, dtype=torch.bool, device=device)
         """(E, P) whether there is a position."""
+        # 1, not 0: missing legs are priced, too, and their strike is a divisor.
         self.strike = zeros(places, MAX_LEGS) + 1.0
         """(E, P, L) dollars."""
         self.quantity = zeros(places, MAX_LEGS)
         """(E, P, L) contracts, negative if sold."""
         self.call = torch.zeros(count, places, MAX_LEGS, dtype=torch.bool, device=device)
-        """(E, P, L) a call, not a put."""
+        """(E, P, L) True for a call, False for a put."""
         self.days, self.paid = zeros(places), zeros(places)
         """(E, P) calendar days to expiry; dollars paid when opened, costs included, negative if received."""
+        # Views of one tensor, so that `remove` clears them with one operation.
         self._numbers = zeros(6, places)
         self.naked, self.wing, self.worth, self.margin, self.exit_cost, self.gross = self._numbers.unbind(1)
-        """(E, P) contracts sold uncovered, and dollars: what a covered short can lose, the mark (at mid prices), the
-        margin tied up, what closing would cost, |mark| of all legs."""
+        """(E, P) contracts sold uncovered; and in dollars: the largest loss of a covered short, the mark (at mid
+        prices), the margin tied up, the cost of closing, and |mark| summed over the legs."""
         self.greeks = zeros(5)
         """(E, 5) delta, gamma, theta, vega, rho of all positions together, in the units of `pricing.Sheet`."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything needed to continue; the rest follows from `mark`."""
+        """Everything needed to continue; `mark` computes the rest. The names are keys of a run's checkpoints."""
         names = ("open", "strike", "quantity", "call", "days", "paid", "naked", "wing")
         return {name: getattr(self, name) for name in names}
 
     def add(self, ticket: Ticket) -> None:
         """Put each account's new position into its first free slot."""
+        # The first free slot is where the running count of free slots is 1; no slot if nothing is ordered.
         free = ~self.open
         place = free & (free.cumsum(1) == 1) & (ticket.contracts > 0)[:, None]
         legs = place[:, :, None]
@@ -105,13 +119,15 @@ class Positions:
 
     def _dense_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
         """(8, E, P) the result of `_values`, summed over the legs."""
+        # (E, 1, 1), to broadcast over slots and legs.
         place = (slice(None), None, None)
         days = self.days[:, :, None]
         legs = (spot[place], volatility[place], self.strike, days, self.quantity, self.call)
         return self._values(*legs, self._term).sum(3)
 
     def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
-        """The same from existing legs only; counting them waits for the device."""
+        """The same from existing legs only."""
+        # Places of the legs in the flat (E x P x L) tensors, and of their positions in the flat (E x P) ones.
         legs = self.quantity.view(-1).nonzero().squeeze(1)
         position = torch.div(legs, MAX_LEGS, rounding_mode="floor")
         account = torch.div(position, self.open.shape[1], rounding_mode="floor")
@@ -135,7 +151,7 @@ class Positions:
         days: Tensor,
         quantity: Tensor,
         call: Tensor,
-        term: Term | None,
+        term: TermStructure | None,
     ) -> Tensor:
         """(8, ...) for each leg: worth, |worth| and cost of closing it in dollars, and the five greeks."""
         settings = self._settings
@@ -146,7 +162,9 @@ class Positions:
         size = MULTIPLIER * quantity
         worth = size * torch.where(call, sheet.call, sheet.put)
         gross = worth.abs()
+        # An option is closed at bid or ask, half a spread away from its mark.
         exit_cost = gross * half_spread(settings, price_over_strike) + settings.commission * quantity.abs()
+        # An expired option is cash: it has no greeks.
         alive = size * (days > 0)
         greeks = (
             torch.where(call, sheet.call_delta, sheet.call_delta - 1.0),
@@ -158,7 +176,7 @@ class Positions:
         return torch.stack((worth, gross, exit_cost, *(alive * greek for greek in greeks)))
 
     def _out_of_the_money(self, spot: Tensor) -> Tensor:
-        """(E, P) dollars by which the first leg is out of the money."""
+        """(E, P) dollars by which the first leg is out of the money, which is the only leg of a naked position."""
         above = spot[:, None] - self.strike[:, :, 0]
         return torch.where(self.call[:, :, 0], -above, above).clamp(min=0.0)
 

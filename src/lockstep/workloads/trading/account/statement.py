@@ -1,4 +1,4 @@
-"""The numbers reported at the end of an episode. E: accounts."""
+"""The results reported at the end of an episode. E: accounts."""
 
 import torch
 from torch import Tensor
@@ -11,29 +11,29 @@ INFO = {
     "profit": "account value less initial capital, dollars; open positions at their mark",
     "value": "account value, dollars",
     "closed_trades": "positions closed, expired or assigned",
-    "winning_trades": "those of them that earned money after all costs",
-    "win_rate": "winning / closed, 0 where none closed",
+    "winning_trades": "closed positions that earned money after all costs",
+    "win_rate": "winning / closed trades; 0 if none was closed",
     "open_positions": "positions open at the end",
     "turnover": "premiums of everything bought and sold / initial capital",
     "exposure": "mean of |delta x price| / account value",
     "costs": "half-spreads and commissions, dollars",
-    "drawdown": "deepest fall from a peak of the value, as a part of the peak",
-    "sharpe": "mean / deviation of the value's daily changes, for a year; 0 where it never changed",
-    "sortino": "mean / root of the mean square of its falls, for a year; 0 where it never fell",
-    "risk": "deviation of the value's daily changes, dollars",
+    "drawdown": "largest fall of the value from a peak, as a fraction of the peak",
+    "sharpe": "mean / standard deviation of the value's daily changes, annualised; 0 if it never changed",
+    "sortino": "mean daily change / root mean square of the falls, annualised; 0 if it never fell",
+    "risk": "standard deviation of the value's daily changes, dollars",
     "underlying": "the price's growth over the episode, 0.1 for 10 %",
-    "underlying_risk": "deviation of the price's daily log changes",
-    "bankrupt": "1 where the account was closed because its value fell below `bankruptcy`",
-    "historical": "1 where it traded the data's prices",
+    "underlying_risk": "standard deviation of the price's daily log changes",
+    "bankrupt": "1 if the account was closed because its value fell to `bankruptcy` or below",
+    "historical": "1 if the account traded the data's prices",
 }
 """The entries of `Transition.info`, (E,) float32 each; meant for accounts whose episode has just ended."""
 
 
 def statement(settings: MarketSettings, account: Account, market: Market, bankrupt: Tensor) -> dict[str, Tensor]:
-    """The numbers of INFO for the episodes so far."""
+    """The results named in INFO, for the episodes so far."""
     capital = settings.initial_capital
     closed, won, costs, traded, exposure, change, squares, falls, moves, move_squares, days = account.tally.unbind(1)
-    # Not the account's steps: a run's first episodes are staggered, so they start at a random step.
+    # Not `account.steps`: a run's first episodes are staggered, so they start at a random step.
     steps = days.clamp(min=1.0)
     mean = change / steps
     risk = _deviation(change, squares, steps)
@@ -57,12 +57,14 @@ def statement(settings: MarketSettings, account: Account, market: Market, bankru
         "bankrupt": bankrupt,
         "historical": market.historical,
     }
+    # Converted together: the cost of a step is the number of its operations.
     columns = torch.stack([number.double() for number in numbers.values()]).float()
     return dict(zip(numbers, columns.unbind(), strict=True))
 
 
 def _deviation(total: Tensor, squares: Tensor, steps: Tensor) -> Tensor:
     mean = total / steps
+    # Rounding can make the variance of a constant slightly negative.
     return (squares / steps - mean * mean).clamp(min=0.0).sqrt()
 
 

@@ -1,6 +1,6 @@
 """The prices that accounts trade: simulated ones, or bars of real days. E: accounts, R: bars of the data.
 
-A simulated market continues when an account restarts, so that there is always a past to look back on; prices are only
+When an account restarts, its simulated market continues, so that there are always past bars to observe; prices are only
 rescaled so that the episode starts at 100. An account on real days restarts on a random day, drawn with a counter-based
 generator.
 """
@@ -31,6 +31,7 @@ class Records:
         self.volatility = torch.from_numpy(history.volatility).to(device)
         self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
         """(R,) calendar days since the bar before."""
+        # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
 
     def window(self, row: Tensor) -> Tensor:
@@ -56,10 +57,12 @@ class Market:
         self._index, self._seed = index, seed
         self.paths, self._records, self._indicators = Paths(settings), records, Indicators(device)
         self.historical = historical.to(device)
+        # Decided once: asking a GPU tensor in every step would wait for the device.
         self._simulates = not bool(historical.all())
         self._replays = bool(historical.any())
         self.constant_volatility = self.paths.constant_volatility and not self._replays
         self.dice = dice
+        # Created once: `random.words` would create it in every step.
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
         self.term = self.paths.term(~self.historical)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
@@ -71,7 +74,7 @@ class Market:
             return torch.zeros(count, *shape, dtype=dtype, device=device)
 
         self.clock, self.row = zeros(dtype=torch.int64), zeros(dtype=torch.int64)
-        """(E,) days since the start of the run, the counter of the random numbers; the bar of the data."""
+        """(E,) days since the start of the run, which is the counter of the random numbers; the bar of the data."""
         self.spot, self.volatility, self.regime = zeros(), zeros(), zeros()
         """(E,) price, yearly volatility of the options' quotes, and the hidden regime: 1 rising, -1 falling, 0 none."""
         self.first_spot = zeros()
@@ -95,6 +98,7 @@ class Market:
         self.regime.copy_(self.paths.first_regime(self.dice.next(self.clock)))
         self.bars.fill_(START_PRICE)
         self.bars[:, VOLUME] = 1.0
+        # These replace all bars filled in above.
         for _ in range(BARS):
             self.advance()
 
@@ -123,6 +127,7 @@ class Market:
     def restart(self, ended: Tensor) -> None:
         """Restart the episodes of the accounts in the mask (E,), and read every account's last bars."""
         if self._simulates:
+            # Historical accounts are rescaled, too, but `_replay` overwrites them.
             unit = torch.where(ended, START_PRICE / self.spot, 1.0)
             self.spot.mul_(unit)
             self.bars[:, :VOLUME].mul_(unit.float()[:, None, None])
@@ -133,18 +138,22 @@ class Market:
     def _replay(self, ended: Tensor) -> None:
         records = self._records
         assert records is not None
+        # A 32-bit word times N, shifted by 32 bits, is a uniform number from 0 to N - 1.
         word = random.words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
         start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
         self.row.copy_(torch.where(ended & self.historical, start, self.row))
         self._take(self.spot, records.close)
         self._take(self.volatility, records.volatility)
+        # Simulated accounts have row 0, before which there is no window; theirs is not used.
         bars = records.window(self.row.clamp(min=BARS - 1))
         self.bars.copy_(torch.where(self.historical[:, None, None], bars, self.bars) if self._simulates else bars)
+        # Nobody knows the regime of real days: a rule that follows it holds.
         self.regime.masked_fill_(self.historical, 0.0)
 
     def _take(self, tensor: Tensor, column: Tensor) -> None:
         """Copy a column of the data at each historical account's row."""
         found = column.index_select(0, self.row)
+        # Without simulated accounts there is nothing to keep.
         tensor.copy_(torch.where(self.historical, found, tensor) if self._simulates else found)
 
     def symbol(self) -> Tensor:

@@ -1,6 +1,7 @@
-"""Black-Scholes prices and sensitivities of European options on tensors of any shape; float64 for money.
+"""Black-Scholes prices and greeks of European options on tensors of any shape; use float64 for money.
 
-Derivatives hold the volatility fixed. Days are calendar days, a year has 365 of them.
+The greeks hold the volatility fixed, although a skewed volatility moves with the price. Days are calendar days, 365 a
+year.
 """
 
 import math
@@ -16,7 +17,7 @@ _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 
 @dataclass
 class Sheet:
-    """Prices and sensitivities of the call and the put of each strike; gamma and vega are the same for both."""
+    """Prices and greeks of the call and the put of each strike; gamma and vega are the same for both."""
 
     call: Tensor
     """Price of the call, for one unit of the underlying."""
@@ -51,13 +52,16 @@ def black_scholes(
     years = days.clamp(min=1e-6) / DAYS_PER_YEAR
     root = years.sqrt()
     spread = volatility * root
+    # The textbook's d1 = (log(S / K) + (r + v^2 / 2) T) / (v sqrt(T)).
     d1 = torch.log(spot / strike) / spread + (interest / volatility * root + 0.5 * spread)
     d2 = d1 - spread
+    # The normal distribution function, of both in one call: the cost of a step is the number of its operations.
     below = torch.erf(torch.stack((d1, d2)) * _ROOT_HALF).add_(1.0).mul_(0.5)
     delta, exercised = below[0], below[1]
     density = torch.exp(-0.5 * d1 * d1) / _ROOT_TWO_PI
     present = strike * torch.exp(-interest * years)
     call = spot * delta - present * exercised
+    # Put-call parity.
     put = call - spot + present
     slope = spot * density
     decay = slope * volatility / (2.0 * root)

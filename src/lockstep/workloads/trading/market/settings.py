@@ -1,4 +1,4 @@
-"""The settings of the market, the account and the rewards. Nothing here needs torch."""
+"""The settings of the market, the account and the rewards. No torch here: flags are read before it is imported."""
 
 import re
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from lockstep.config.settings import Settings
 from lockstep.errors import UserError
 
 EXPIRIES = (7, 14, 21, 30, 45)
-"""Days to expiry that the chain quotes."""
-_DATE = Pattern(r"(\d{4}-\d{2}-\d{2})?", "a date as 2016-12-31, or nothing")
+"""Days to expiry that the chain quotes, as in the guide."""
+_DATE = Pattern(r"(\d{4}-\d{2}-\d{2})?", "a date such as 2016-12-31, or nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +19,17 @@ class MarketSettings(Settings):
     """The market and the account: the source of prices, trading costs and rewards."""
 
     market: Literal["regime", "brownian", "stochastic", "jumps"] = "regime"
-    """The simulated market: regime has hidden rising and falling phases; the others have nothing to learn."""
+    """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
     data: str = ""
-    """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; none = simulated prices only."""
+    """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
     symbols: str = ""
-    """Symbols of the data to trade, separated by commas or spaces; none = all but volatility_symbol."""
+    """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
     volatility_symbol: str = "VIX"
     """Symbol whose close, in percent, is the options' volatility; if the data lacks it, past returns are used."""
     start_date: Annotated[str, _DATE] = ""
-    """First day of the data to use; none = its first day."""
+    """First day of the data to use; empty = its first day."""
     end_date: Annotated[str, _DATE] = ""
-    """Last day of the data to use; none = its last day."""
+    """Last day of the data to use; empty = its last day."""
     validation_part: Annotated[float, Range(at_least=0, below=1)] = 0.2
     """Fraction of the days, at the end, that is kept from training for evaluation."""
     initial_capital: Annotated[float, Range(at_least=1_000, at_most=1e9)] = 100_000.0
@@ -74,7 +74,7 @@ class MarketSettings(Settings):
     """Fraction of each closed position's profit added to the reward; 0 = none."""
 
     def validate(self) -> None:
-        """Check dates and expiry, and that nothing selects from data that is not given."""
+        """Check dates and expiry, and that nothing selects from data if there is none."""
         super().validate()
         if self.expiry_days not in EXPIRIES:
             raise UserError(f"expiry_days {self.expiry_days}: allowed: {', '.join(map(str, EXPIRIES))}")
@@ -85,16 +85,16 @@ class MarketSettings(Settings):
         if not self.data:
             for name in ("symbols", "start_date", "end_date"):
                 if getattr(self, name):
-                    raise UserError(f"{name} {getattr(self, name)!r} selects from data, and none is given; add --data")
+                    raise UserError(f"{name} {getattr(self, name)!r} selects from data, but there is none; add --data")
 
     @property
     def symbol_list(self) -> tuple[str, ...]:
-        """The symbols asked for, in order; empty: all that the data has."""
+        """The symbols to trade, in order and without duplicates; empty = all that the data has."""
         return tuple(dict.fromkeys(re.split(r"[,\s]+", self.symbols.strip()))) if self.symbols.strip() else ()
 
     @property
-    def judged_on(self) -> Literal["train", "validation"]:
-        """The days of the data that a trained policy is evaluated on: unseen ones, if any were kept."""
+    def evaluation_split(self) -> Literal["train", "validation"]:
+        """The days of the data that a trained policy is evaluated on: those kept from training, if any."""
         return "validation" if self.validation_part else "train"
 
 
@@ -103,4 +103,4 @@ def _check_date(name: str, text: str) -> None:
         if text:
             date.fromisoformat(text)
     except ValueError:
-        raise UserError(f"{name} {text}: no such day; allowed: a date as 2016-12-31") from None
+        raise UserError(f"{name} {text}: not a valid date; allowed: a date such as 2016-12-31") from None

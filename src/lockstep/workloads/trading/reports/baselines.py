@@ -1,8 +1,8 @@
 """Traders without a network. E: accounts.
 
-Rules of the direction (momentum, oracle) hold calls while they expect a rise and puts while they expect a fall: they
-fill every free place, one a day, and close all when the expectation changes. The oracle knows the hidden regime.
-Buy-and-hold puts the initial capital into the underlying itself, without costs, which no action can do.
+The rules that follow a direction (momentum, oracle) hold calls while they expect a rise and puts while they expect a
+fall: they fill every free slot, one a day, and close all positions when the direction changes. The oracle knows the
+hidden regime. Buy-and-hold puts the initial capital into the underlying itself, without costs, which no action can do.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from lockstep.workloads.trading.market.indicators import CLOSE
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 TAG = "trading"
+"""Prefix of the results that the environment reports."""
 
 
 def hold(env: TradingEnv) -> Tensor:
@@ -31,6 +32,8 @@ def hold(env: TradingEnv) -> Tensor:
 
 def random_action(env: TradingEnv) -> Tensor:
     """Draw one of the eleven actions uniformly."""
+    # Keyed by account and clock, so that the world size does not matter. A 32-bit word times N, shifted by 32 bits, is
+    # a uniform number from 0 to N - 1.
     word = random.words(env.seed, "trading-random", env.index, env.market.clock, torch.zeros_like(env.index))[0]
     return (word * len(ACTIONS)) >> 32
 
@@ -54,8 +57,10 @@ def oracle(env: TradingEnv) -> Tensor:
 def follow(env: TradingEnv, direction: Tensor) -> Tensor:
     """Hold calls if direction (E,) is above 0, puts if it is below, and change nothing if it is 0."""
     positions = env.account.positions
+    # Delta tells the direction of what is held: calls have a positive one, puts a negative one.
     held = torch.sign(positions.greeks[:, 0])
     order = torch.where(direction > 0, BUY_CALL, BUY_PUT)
+    # No order without a free slot; closing, in the last line, needs none.
     order = torch.where(positions.open.all(1) | (direction == 0), HOLD, order)
     return torch.where(held * direction < 0, CLOSE_ALL, order)
 
@@ -68,7 +73,7 @@ TRADERS: dict[str, Callable[[TradingEnv], Tensor]] = {
     "momentum": momentum,
     "oracle": oracle,
 }
-"""By name. buy_and_hold makes no trades here: its result is computed from the prices."""
+"""Baselines by name. buy_and_hold makes no trades here: its result is computed from the prices."""
 
 
 def evaluate_baseline(
@@ -101,6 +106,7 @@ def _of_underlying(settings: MarketSettings, watched: Evaluation) -> Evaluation:
     """The result of investing the initial capital in the underlying, from the prices that each episode reports."""
     growth, risk = watched.extra[f"{TAG}_underlying"], watched.extra[f"{TAG}_underlying_risk"]
     capital = settings.initial_capital
+    # Only results that make sense for an investment without options.
     extra = {
         "profit": [capital * rate for rate in growth],
         "value": [capital * (1.0 + rate) for rate in growth],

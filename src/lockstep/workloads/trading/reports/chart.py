@@ -1,4 +1,4 @@
-"""Line charts over days, drawn with Pillow only. T: days."""
+"""Line charts over days, drawn with Pillow, which imports much faster than Matplotlib."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 Colour = tuple[int, int, int]
 Line = Sequence[float] | NDArray[np.float64]
 
-_GROUND, _INK, _GRID = (255, 255, 255), (60, 64, 72), (226, 229, 234)
+_BACKGROUND, _INK, _GRID = (255, 255, 255), (60, 64, 72), (226, 229, 234)
 COLOURS: tuple[Colour, ...] = (
     (31, 119, 180),
     (214, 39, 40),
@@ -21,30 +21,34 @@ COLOURS: tuple[Colour, ...] = (
     (127, 127, 127),
     (23, 190, 207),
 )
+# Pixels around the plot, for axis labels, title and day numbers.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 16, 34, 30
 _TICKS = 5
 
 
 @dataclass(frozen=True)
 class Band:
-    """A shaded area between two lines, in the colour of one of the lines."""
+    """A shaded area between two lines."""
 
     low: Line
     high: Line
     of: str
+    """The name of the line whose colour it has."""
 
 
 def draw(
     lines: Mapping[str, Line], title: str, size: tuple[int, int] = (900, 460), days: int = 0, band: Band | None = None
 ) -> Image.Image:
-    """Lines by name over the days 0, 1, ..., with a legend; `days`: how far the axis goes, 0 = as far as the lines."""
-    picture = Image.new("RGB", size, _GROUND)
+    """Draw lines by name over the days 0, 1, ..., with a legend; `days`: length of the axis, 0 = that of the lines."""
+    picture = Image.new("RGB", size, _BACKGROUND)
     pen = ImageDraw.Draw(picture)
     everything = [*lines.values(), *((band.low, band.high) if band else ())]
     low, high = _bounds(everything)
     days = days or max(len(line) for line in everything) - 1
+    # An axis of at least one day: a chart of a single point must not divide by zero.
     frame = _Frame(size, low, high, max(days, 1))
     colours = dict(zip(lines, _cycle(len(lines)), strict=True))
+    # The band first: grid and lines are drawn over it.
     if band:
         pale: Colour = tuple(round(255 - (255 - part) * 0.18) for part in colours[band.of])  # type: ignore[assignment]
         pen.polygon(frame.points(band.low) + frame.points(band.high)[::-1], fill=pale)
@@ -59,7 +63,7 @@ def draw(
 
 @dataclass(frozen=True)
 class _Frame:
-    """From days and values to pixels."""
+    """Converts days and values to pixels."""
 
     size: tuple[int, int]
     low: float
@@ -70,6 +74,7 @@ class _Frame:
         return _LEFT + day / self.days * (self.size[0] - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
+        # Pixels count from the top.
         part = (value - self.low) / (self.high - self.low)
         return self.size[1] - _BOTTOM - part * (self.size[1] - _TOP - _BOTTOM)
 
@@ -78,7 +83,7 @@ class _Frame:
 
 
 def _bounds(lines: Sequence[Line]) -> tuple[float, float]:
-    """The lowest and highest value with a margin; never equal."""
+    """The lowest and highest value with a margin; never equal, so that `_Frame.y` can divide by their difference."""
     values = np.concatenate([np.asarray(line, dtype=np.float64) for line in lines])
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05

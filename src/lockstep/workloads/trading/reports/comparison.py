@@ -1,4 +1,4 @@
-"""Results of a comparison: a row for each trader, as tables, text and a chart. T: days, N: episodes."""
+"""Results of a comparison: a row for each trader, as JSON, text and a chart. T: days, N: episodes."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lockstep.workloads.trading.reports import chart
 
+# Names of rows, which are keys of the JSON report.
 TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
 EQUITY = "equity.png"
 RATIOS = ("volatility", "sharpe", "sortino", "drawdown", "turnover", "exposure", "win_rate")
@@ -27,12 +28,13 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, values: list[float], apart: int | None = None) -> "Interval":
-        """The interval by Student's distribution; infinite for one value.
+    def of(cls, values: list[float], independent: int | None = None) -> "Interval":
+        """The interval by Student's t-distribution; infinite for one value.
 
-        `apart`: how many of the values are independent; the others do not narrow the interval.
+        `independent`: how many of the values are independent; the others do not narrow the interval.
         """
-        mean, count = fmean(values), min(len(values), apart or len(values))
+        # All values estimate the mean and the deviation; only the independent ones count as samples.
+        mean, count = fmean(values), min(len(values), independent or len(values))
         half = _student(count - 1) * stdev(values) / math.sqrt(count) if count > 1 else math.inf
         return cls(mean, mean - half, mean + half)
 
@@ -42,7 +44,8 @@ class Interval:
 
 
 def _student(degrees: int) -> float:
-    """The 97.5 % point of Student's distribution (Cornish-Fisher; within 1 % from 4 degrees on)."""
+    """The 97.5 % quantile of Student's t-distribution (Cornish-Fisher expansion; within 1 % from 4 degrees on)."""
+    # Computed here, because SciPy is not a dependency. z is the normal distribution's quantile.
     z = 1.959964
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -51,7 +54,7 @@ def _student(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """One trader's episodes: profit with its confidence interval, one number per ratio, and the account by day."""
+    """One trader's results: profit with its confidence interval, one number per ratio, and the account by day."""
 
     profit: Interval
     ratios: dict[str, float] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class Row:
 
     def summary(self) -> dict[str, float | None]:
         """As JSON; bounds are null if there are too few episodes for an interval."""
+        # JSON has no infinity.
         bounds = {"low": self.profit.low, "high": self.profit.high}
         return {
             "profit": self.profit.mean,
@@ -70,26 +74,26 @@ class Row:
 
 @dataclass(frozen=True)
 class Span:
-    """The days of the data that a section is about."""
+    """The days of the data that a section covers."""
 
     first: str
     last: str
     episodes: int
     length: int
     """Days of an episode."""
-    apart: int
-    """The most episodes that share no day of a symbol."""
+    independent: int
+    """The largest number of episodes that share no day of a symbol."""
     scale: float
     """Fraction of the capital that buy-and-hold at equal risk has in the underlying."""
 
     def lines(self) -> list[str]:
-        """What a reader of the table needs to know."""
+        """Notes below the table: what its intervals and the equal-risk row mean."""
         return [
-            f"  {self.first} to {self.last}: {self.episodes:,} episodes of {self.length} days. There is room for "
-            f"{self.apart} that share no day of a symbol: intervals count",
-            "  no more than that many. Correlated symbols make even these intervals too narrow.",
-            f"  at equal risk: buy-and-hold with {self.scale:.2f} of the capital, so that its volatility is the "
-            "trained policy's; no costs, dividends or interest.",
+            f"  {self.first} to {self.last}: {self.episodes:,} episodes of {self.length} days. At most "
+            f"{self.independent} such episodes share no day of a symbol;",
+            "  intervals count no more than that. If symbols are correlated, even these intervals are too narrow.",
+            f"  at equal risk: buy-and-hold with {self.scale:.2f} of the capital, which gives it the trained policy's "
+            "volatility; no costs, dividends or interest.",
         ]
 
     def summary(self) -> dict[str, Any]:
@@ -99,9 +103,9 @@ class Span:
             "last_day": self.last,
             "episodes": self.episodes,
             "episode_days": self.length,
-            "episodes_that_share_no_day": self.apart,
-            "equal_risk": "buy-and-hold with equal_risk_scale of the capital in the underlying, so that its volatility "
-            "is the trained policy's; no costs, dividends or interest",
+            "episodes_that_share_no_day": self.independent,
+            "equal_risk": "buy-and-hold with equal_risk_scale of the capital in the underlying, which gives it the "
+            "trained policy's volatility; no costs, dividends or interest",
             "equal_risk_scale": self.scale,
         }
 
@@ -115,7 +119,7 @@ class Section:
     span: Span | None = None
 
     def lines(self) -> list[str]:
-        """A table: profit of an episode with its 95 % interval, then the ratios; and a summary below it."""
+        """A table of mean profit with its 95 % interval and the ratios; conclusions and notes below it."""
         names = [name.replace("_", " ") for name in RATIOS]
         lines = [f"{self.title:28}{'profit $':>12}{'95 % interval':>22}" + "".join(f"{name:>11}" for name in names)]
         for name, row in self.rows.items():
@@ -124,12 +128,15 @@ class Section:
         return lines + self._verdict() + (self.span.lines() if self.span else [])
 
     def _verdict(self) -> list[str]:
-        """Which traders are beaten significantly, the lead over buy-and-hold, and the share of the oracle's profit."""
+        """Which traders are beaten significantly, the share of the oracle's profit, and the lead over buy-and-hold."""
+        # The oracle is no competitor: it knows what nobody can.
         mine = self.rows[TRAINED].profit
         beaten = [name for name in self.rows if name not in (TRAINED, "oracle") and mine > self.rows[name].profit]
-        lines = [f"  above, with intervals that do not touch: {', '.join(map(_readable, beaten)) or 'nobody'}"]
+        lines = [f"  significantly above (intervals do not overlap): {', '.join(map(_readable, beaten)) or 'nobody'}"]
         if "oracle" in self.rows:
-            lines.append(f"  of what the oracle, which knows the hidden regime, earns: {mine.mean / self.oracle:.0%}")
+            lines.append(
+                f"  share of the profit of the oracle, which knows the hidden regime: {mine.mean / self.oracle:.0%}"
+            )
         lead = self.lead
         if lead is not None:
             lines.append(f"  trained less {_readable(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
@@ -145,12 +152,13 @@ class Section:
         """The trained policy's profit less that of buy-and-hold at equal risk, episode by episode; None without it."""
         if self.span is None or EQUAL_RISK not in self.rows:
             return None
+        # Differences of the same episodes: the luck of the prices cancels, so the interval is narrower.
         mine, other = self.rows[TRAINED].equity, self.rows[EQUAL_RISK].equity
         assert mine is not None and other is not None
-        return Interval.of((mine[-1] - other[-1]).tolist(), self.span.apart)
+        return Interval.of((mine[-1] - other[-1]).tolist(), self.span.independent)
 
     def summary(self) -> dict[str, Any]:
-        """As JSON: by trader, and facts about the days under `about`."""
+        """As JSON: rows by trader, and the section's days under `about`."""
         rows: dict[str, Any] = {name: row.summary() for name, row in self.rows.items()}
         if self.span is None:
             return rows
@@ -175,7 +183,7 @@ class Report:
         return "\n\n".join("\n".join(section.lines()) for section in self.sections.values())
 
     def write(self, folder: Path) -> list[Path]:
-        """Draw every trader's mean account day by day, with the middle 80 % of the trained policy's."""
+        """Draw every trader's mean account by day, with a band for the middle 80 % of the trained policy's episodes."""
         section = list(self.sections.values())[-1]
         curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
         low, high = np.quantile(curves[TRAINED], (0.1, 0.9), axis=1)

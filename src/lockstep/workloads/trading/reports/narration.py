@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lockstep.distributed.world import World
 
 WINDOW = 100
-"""Episodes of the running averages, at least."""
+"""Episodes of the running averages, at least, as in the guide."""
 _LINES_BETWEEN_AVERAGES = 10
 
 
@@ -40,7 +40,7 @@ class EndedEpisodes:
 
     @property
     def win_rate(self) -> float:
-        """The fraction of closed positions that earned money; 0 if none was closed."""
+        """The fraction of closed positions that earned money; 0 if none was closed, as in the guide."""
         return self.won / self.closed if self.closed else 0.0
 
     def __str__(self) -> str:
@@ -58,6 +58,7 @@ class Narrator:
     def __init__(self, config: TradingConfig, ranks: int, on_gpus: bool) -> None:
         self._planned = max(config.length // config.workload.episode_length, 1)
         """Episodes of the whole run, over all ranks, if none ends early."""
+        # Steps of an update, over all ranks.
         self._update = config.algorithm.rollout_size
         self._suffix = f" | {'GPUs' if on_gpus else 'Ranks'}: {ranks}" if ranks > 1 else ""
         self._recent: deque[EndedEpisodes] = deque()
@@ -70,19 +71,22 @@ class Narrator:
         lines = []
         episodes = EndedEpisodes.read(metrics)
         if episodes is not None:
-            lines += self._tell(episodes)
+            lines += self._episode_lines(episodes)
         if "train/policy_loss" in metrics:
             critic, actor = metrics["train/value_loss"], metrics["train/policy_loss"]
             lines.append(f"Update {step // self._update:,} - Critic Loss: {critic:.4f}, Actor Loss: {actor:.4f}")
         if "eval/trading_profit_mean" in metrics:
-            lines.append(self._judge(metrics))
+            lines.append(self._evaluation_line(metrics))
         return lines
 
-    def _tell(self, episodes: EndedEpisodes) -> list[str]:
+    def _episode_lines(self, episodes: EndedEpisodes) -> list[str]:
+        """The line of an episode and, after every tenth, that of the running averages."""
         self._ended += episodes.count
         self._recent.append(episodes)
+        # A log point is kept or dropped as a whole: keep as few as have WINDOW episodes.
         while sum(part.count for part in self._recent) - self._recent[0].count >= WINDOW:
             self._recent.popleft()
+        # More episodes than planned end if some go bankrupt.
         number = f"Episode {self._ended:.0f}/{max(self._planned, round(self._ended))}"
         line = f"{number} - Reward: {episodes.reward:.2f}, {episodes}, Steps: {_number(episodes.steps)}{self._suffix}"
         self._lines += 1
@@ -91,7 +95,7 @@ class Narrator:
         return [line, self._average()]
 
     def _average(self) -> str:
-        """Over the last episodes, each counted once."""
+        """The averages over the last episodes, with log points weighted by their number of episodes."""
         total = sum(part.count for part in self._recent)
 
         def mean(name: str) -> float:
@@ -105,8 +109,8 @@ class Narrator:
             f"best average so far: {_dollars(self._best_average)}"
         )
 
-    def _judge(self, metrics: Mapping[str, float]) -> str:
-        """The best model is that of the evaluation with the highest mean reward, which `best/` holds."""
+    def _evaluation_line(self, metrics: Mapping[str, float]) -> str:
+        """The result of an evaluation. The best one has the highest mean reward, as for the model in `best/`."""
         better = metrics["eval/return_mean"] > self._best_evaluation
         self._best_evaluation = max(self._best_evaluation, metrics["eval/return_mean"])
         verdict = "the best so far" if better else f"best so far: {self._best_evaluation:.2f}"
@@ -124,5 +128,5 @@ def _dollars(amount: float) -> str:
 
 
 def _number(mean: float) -> str:
-    """A mean with one decimal, or without it if it is a whole number."""
+    """A mean with one decimal, or with none if it rounds to a whole number."""
     return f"{mean:.0f}" if abs(mean - round(mean)) < 0.05 else f"{mean:.1f}"

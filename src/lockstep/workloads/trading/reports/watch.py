@@ -1,4 +1,4 @@
-"""Shows trading: the blotter of an episode, and the price and the account as an animated chart."""
+"""Shows a policy trading: the blotter of an episode, and an animated chart of the price and the account."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ HEADING = (
     f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "
     f"{'closed':>6} {'realised $':>11} {'open':>5} {'account $':>12}"
 )
-_PICTURE = (640, 240)
+_PICTURE = (640, 240)  # Pixels of one chart; a frame has two, one above the other.
 
 
 class Act(Protocol):
-    """Observations (1, ...) to actions (1,) and, if available, the probabilities they were chosen by."""
+    """Maps observations (1, ...) to actions (1,) and, if available, the probabilities they were drawn with."""
 
     def __call__(self, observation: Tensor, begins: bool = False) -> tuple[Tensor, Tensor | None]:
         """`begins`: this is the first observation of an episode."""
@@ -40,11 +40,11 @@ class Day:
     number: int
     env: TradingEnv
     price: float
-    """When the action was taken."""
+    """The price at which the action was executed."""
     action: int
     transition: Transition
     score: float
-    """Rewards so far."""
+    """Sum of the rewards so far."""
 
     @property
     def traded(self) -> bool:
@@ -58,10 +58,10 @@ class Day:
         return bool(self.transition.terminated | self.transition.truncated)
 
     def line(self) -> str:
-        """The day in the blotter."""
+        """The day as a line of the blotter."""
         account = self.env.account
         opened, closed = int(account.opened[0]), int(account.closed[0])
-        # An option that expires, or is sold on a margin call, is no action of the policy.
+        # Options that expire, or are closed by a margin call, are not the policy's action.
         action = ACTIONS[self.action] if opened or self.action == CLOSE_ALL or not closed else "settled"
         contracts, realised = f"{opened}" if opened else "", f"{float(account.realised[0]):,.2f}" if closed else ""
         return (
@@ -79,6 +79,7 @@ def blotter(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[tup
     for number in count():
         env, days = _episode(settings, act, seed, number)
         symbol = f" of {env.symbols[int(env.market.symbol()[0])]}" if env.symbols and env.market.historical[0] else ""
+        # `env` is the state of the current day: each line is made before the next day is traded.
         lines = [f"Episode {number + 1}{symbol}: {settings.initial_capital:,.2f} dollars", HEADING]
         for day in days:
             lines += [day.line()] if day.traded else []
@@ -86,7 +87,7 @@ def blotter(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[tup
 
 
 def _statement(day: Day) -> list[str]:
-    """The result of an episode in two lines."""
+    """The results of an episode, in two lines."""
     info = {name: float(value[0]) for name, value in day.transition.info.items()}
     end = "bankrupt" if info["bankrupt"] else f"{day.number} days"
     return [
@@ -98,7 +99,7 @@ def _statement(day: Day) -> list[str]:
 
 
 def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
-    """Yield a scene for every day, without end: the episodes of an evaluation with this seed."""
+    """Yield a scene for every day of endless episodes: those of an evaluation with this seed."""
     for number in count():
         env, days = _episode(settings, act, seed, number)
         prices, values = [float(env.market.spot[0])], [settings.initial_capital]
@@ -115,8 +116,9 @@ def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scen
 
 
 def _episode(settings: MarketSettings, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
-    """The environment and the days of the episode of that number."""
+    """The environment and the days of one episode, given its number."""
     history = load_history(settings) if settings.data else None
+    # Account `number` of an evaluation starts with the same market, so this is that account's first episode.
     env = TradingEnv(
         settings,
         torch.tensor([number]),
@@ -124,7 +126,7 @@ def _episode(settings: MarketSettings, act: Act | str, seed: int, number: int) -
         torch.device("cpu"),
         history=history,
         historical=history is not None,
-        split=settings.judged_on,
+        split=settings.evaluation_split,
     )
     observation = env.reset()
     return env, _days(env, act, observation)
@@ -135,6 +137,7 @@ def _days(env: TradingEnv, act: Act | str, observation: Tensor) -> Iterator[Day]
     for number in count(1):
         price = float(env.market.spot[0])
         action = TRADERS[act](env) if isinstance(act, str) else act(observation, begins=number == 1)[0]
+        # `advance`, not `step`: the account must not restart before its last day was shown.
         transition = env.advance(action)
         observation, score = transition.observation, score + float(transition.reward)
         day = Day(number, env, price, int(action), transition, score)
