@@ -64,7 +64,7 @@ def test_a_link_that_the_user_made_is_followed(tmp_path, matches):
         read_split(tmp_path / "link.json", matches)
 
 
-def test_a_packed_file_that_never_ends_is_left_where_it_is_too_long(tmp_path, monkeypatch):
+def test_a_gzip_bomb_is_refused_at_the_size_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(bars_file, "_LARGEST_FILE", 1 << 20)
     row = b"2020-01-02,A,1,1,1,1,1\n"
     (tmp_path / "bars.csv").write_bytes(gzip.compress(b"date,symbol,open,high,low,close,volume\n" + row * 100_000))

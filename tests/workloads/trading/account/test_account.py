@@ -1,4 +1,4 @@
-"""Orders, expiry, margin and bankruptcy, with numbers worked out by hand; and books that balance to a cent."""
+"""Orders, expiry and margin, with numbers worked out by hand; and accounts that balance to a cent."""
 
 import math
 import random
@@ -146,7 +146,7 @@ def test_a_position_is_at_least_one_contract_and_never_more_than_the_cash_allows
     assert poor.cash == 1000.0
 
 
-def test_a_short_option_ties_up_its_price_and_a_fifth_of_the_underlying_less_what_it_is_out_of_the_money():
+def test_the_margin_of_a_short_option_is_its_price_and_a_fifth_of_the_underlying_less_the_out_of_the_money_amount():
     """A call 5 % above 100: 100 x (price + 20 - 5); an order may tie up 2000, and each takes 1500 net: one contract."""
     desk = Desk(PLAIN)
     assert desk.order(SELL_CALL) == 1
@@ -206,7 +206,7 @@ def test_greeks_of_a_straddle_are_those_of_its_legs():
     assert not desk.account.positions.greeks.any()
 
 
-def test_pricing_only_the_legs_there_are_gives_the_same():
+def test_pricing_only_existing_legs_gives_the_same_values():
     config = MarketSettings(market="regime", position_size=0.1)
     term = Paths(config).term(torch.tensor([True, True, False]))
     some, all_ = (Positions(config, 3, CPU, term, sparse=sparse) for sparse in (True, False))

@@ -1,4 +1,4 @@
-"""The chain: quotes around Black-Scholes prices, and the rows that an account sees."""
+"""The chain: quotes around Black-Scholes prices, and the rows of an observation."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_rows_show_four_contracts_of_each_expiry():
     assert float(rows.abs().max()) < 3
 
 
-def test_the_last_price_is_that_of_the_morning():
+def test_the_last_price_is_the_price_at_the_open():
     """The price rose 1 % since the open: a call was cheaper then, a put dearer."""
     chain = quoted()
     rows = chain.rows(torch.ones(1), torch.tensor([-0.01]))[0]
@@ -60,7 +60,7 @@ def test_the_last_price_is_that_of_the_morning():
     assert (change[calls] < 0).all() and (change[~calls] > 0).all()
 
 
-def test_a_constant_volatility_is_quoted_once_for_all():
+def test_a_constant_volatility_is_quoted_once_for_all_accounts():
     config = MarketSettings(market="brownian", volatility=0.3)
     constant = Chain(config, 3, CPU, constant=True)
     each = Chain(config, 3, CPU)

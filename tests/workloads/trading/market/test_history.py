@@ -1,4 +1,4 @@
-"""Files of bars: what is read, and what is refused with file, row, column and rule in one line."""
+"""Files of bars: how they are read, and how bad ones are refused: with file, row, column and rule in one line."""
 
 import gzip
 from datetime import date, timedelta
@@ -41,7 +41,7 @@ def refusal(data, **settings):
     return str(refused.value)
 
 
-def test_bars_are_read_as_they_stand(tmp_path):
+def test_bars_are_read_unchanged(tmp_path):
     history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(symbols=("QQQ", "SPY")))))
     assert history.symbols == ("QQQ", "SPY")
     assert history.bars.shape == (240, 5)
@@ -50,13 +50,13 @@ def test_bars_are_read_as_they_stand(tmp_path):
     assert date.fromordinal(int(history.day[125])) == date(2015, 1, 12)
 
 
-def test_columns_may_stand_in_any_order_among_others(tmp_path):
+def test_columns_may_be_in_any_order_and_others_are_ignored(tmp_path):
     lines = [",".join([line.split(",")[i] for i in (6, 1, 0, 5, 4, 3, 2)]) + ",x" for line in rows()]
     path = write(tmp_path / "bars.csv", lines, "Volume,Symbol,Date,Close,Low,High,Open,Note")
     assert load_history(MarketSettings(data=path)).bars[1].tolist() == [100.0, 103.0, 99.0, 101.0, 1001.0]
 
 
-def test_gzip_and_parquet_hold_the_same(tmp_path):
+def test_gzip_and_parquet_give_the_same_bars(tmp_path):
     plain = write(tmp_path / "bars.csv", rows())
     zipped = tmp_path / "bars.csv.gz"
     zipped.write_bytes(gzip.compress(Path(plain).read_bytes()))
@@ -65,13 +65,13 @@ def test_gzip_and_parquet_hold_the_same(tmp_path):
     table = pandas.read_csv(plain)
     table.to_parquet(tmp_path / "text.parquet")
     table.assign(date=pandas.to_datetime(table.date)).to_parquet(tmp_path / "times.parquet")
-    wanted = load_history(MarketSettings(data=plain))
+    expected = load_history(MarketSettings(data=plain))
     for name in ("bars.csv.gz", "text.parquet", "times.parquet"):
         found = load_history(MarketSettings(data=str(tmp_path / name)))
-        assert np.array_equal(found.bars, wanted.bars) and np.array_equal(found.day, wanted.day), name
+        assert np.array_equal(found.bars, expected.bars) and np.array_equal(found.day, expected.day), name
 
 
-def test_symbols_and_dates_choose(tmp_path):
+def test_symbols_and_dates_select_bars(tmp_path):
     path = write(tmp_path / "bars.csv", rows(200, symbols=("AAA", "BBB", "CCC")))
     history = load_history(MarketSettings(data=path, symbols="CCC AAA", start_date="2015-02-02", end_date="2015-09-01"))
     assert history.symbols == ("CCC", "AAA")
@@ -89,13 +89,13 @@ def test_training_ends_before_validation_starts(tmp_path):
     assert (starts[0], starts[-1], length) == (160, 169, 30)
 
 
-def test_an_episode_is_as_short_as_the_days_there_are(tmp_path):
+def test_episodes_are_shortened_if_there_are_too_few_days(tmp_path):
     history = load_history(MarketSettings(data=write(tmp_path / "bars.csv", rows(200))))
     starts, length = history.starts("validation", 250)
     assert (starts.tolist(), length) == ([160], 39)
 
 
-def test_the_index_gives_the_volatility_and_never_less_than_the_symbol_moves(tmp_path):
+def test_the_volatility_is_the_indexs_but_at_least_the_symbols_own(tmp_path):
     """A quiet symbol has the index's 20 %; one that jumps 3 % a day has 0.03 x sqrt(252) = 48 %."""
     quiet = [bar(n, "CALM", 100.0) for n in range(120)]
     wild = [bar(n, "WILD", 100.0 * 1.03 ** (n % 2)) for n in range(120)]
@@ -106,7 +106,7 @@ def test_the_index_gives_the_volatility_and_never_less_than_the_symbol_moves(tmp
     assert history.volatility[239] == pytest.approx(np.log(1.03) * np.sqrt(252), rel=1e-6)
 
 
-def test_the_volatility_of_a_day_does_not_know_the_days_after(tmp_path):
+def test_the_volatility_of_a_day_does_not_depend_on_later_days(tmp_path):
     lines = rows(150, symbols=("SPY", "VIX"))
     changed = lines[:200] + [bar(n, s, 500.0 + n) for n in range(100, 150) for s in ("SPY", "VIX")]
     one = load_history(MarketSettings(data=write(tmp_path / "a.csv", lines)))
@@ -137,7 +137,7 @@ def swapped(lines):
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("edit", "messages"),
     [
         (
             swapped,
@@ -163,11 +163,11 @@ def swapped(lines):
         (lambda lines: lines.insert(3, '"2015-01-07,SPY'), ("is not valid CSV",)),
     ],
 )
-def test_a_bad_row_is_told_with_file_row_column_and_rule(tmp_path, edit, words):
+def test_a_bad_row_is_refused_with_file_row_column_and_rule(tmp_path, edit, messages):
     path = write(tmp_path / "bars.csv", broken(edit))
     message = refusal(path)
-    for word in (path, *words):
-        assert word in message, message
+    for part in (path, *messages):
+        assert part in message, message
 
 
 def test_missing_columns_are_named(tmp_path):
@@ -177,7 +177,7 @@ def test_missing_columns_are_named(tmp_path):
     assert "column close: appears more than once" in refusal(write(tmp_path / "two.csv", [], HEADER + ",close"))
 
 
-def test_unknown_symbols_are_told_with_the_nearest(tmp_path):
+def test_unknown_symbols_are_refused_with_the_nearest_name(tmp_path):
     path = write(tmp_path / "bars.csv", rows(symbols=("MSFT", "SPY", "VIX")))
     assert "symbols MFST" in refusal(path, symbols="MFST") and "nearest is MSFT" in refusal(path, symbols="MFST")
     assert "is the volatility" in refusal(path, symbols="VIX")
@@ -203,7 +203,7 @@ def test_a_volatility_that_begins_too_late_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "rule"),
     [
         (b"", "is empty"),
         ("\n".join([HEADER, *rows()]).encode("utf-16"), "row 1: is not UTF-8"),
@@ -214,11 +214,11 @@ def test_a_volatility_that_begins_too_late_is_refused(tmp_path):
         (gzip.compress(HEADER.encode())[:-9], "cannot be read"),
     ],
 )
-def test_files_that_are_no_text_are_refused(tmp_path, content, words):
+def test_files_that_are_not_text_are_refused(tmp_path, content, rule):
     path = tmp_path / "bars.csv"
     path.write_bytes(content)
     message = refusal(str(path))
-    assert words in message and str(path) in message
+    assert rule in message and str(path) in message
 
 
 def test_a_line_of_100_megabytes_is_refused_at_once(tmp_path):
@@ -230,13 +230,13 @@ def test_a_line_of_100_megabytes_is_refused_at_once(tmp_path):
     assert "row 2: is longer than the 65,536 bytes a row may have" in refusal(str(path))
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path):
+def test_a_byte_order_mark_is_ignored(tmp_path):
     path = tmp_path / "bars.csv"
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([HEADER, *rows()]).encode())
     assert load_history(MarketSettings(data=str(path))).bars.shape == (120, 5)
 
 
-def test_files_that_are_not_there_or_no_parquet_are_refused(tmp_path):
+def test_missing_files_and_broken_parquet_are_refused(tmp_path):
     assert "no such file" in refusal(str(tmp_path / "none.csv"))
     pytest.importorskip("pyarrow")
     path = tmp_path / "bars.parquet"
@@ -244,7 +244,7 @@ def test_files_that_are_not_there_or_no_parquet_are_refused(tmp_path):
     assert "cannot be read as Parquet" in refusal(str(path))
 
 
-def test_a_symbol_belongs_in_one_file(tmp_path):
+def test_a_symbol_in_two_files_is_refused(tmp_path):
     one, two = write(tmp_path / "a.csv", rows()), write(tmp_path / "b.csv", rows())
     assert "put all bars of a symbol in one file" in refusal(f"{one},{two}")
 

@@ -1,4 +1,4 @@
-"""Indicators against the textbook's loops, bar by bar."""
+"""Indicators against textbook definitions, computed bar by bar in loops."""
 
 import itertools
 import math
@@ -102,15 +102,15 @@ def normalised(name, value):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_each_indicator_is_what_its_definition_says(seed):
+def test_each_indicator_matches_its_definition(seed):
     rows = random_bars(seed)
-    found, wanted = read(rows).tolist(), textbook(rows, 0.3)
-    assert set(wanted) == set(NAMES)
+    found, expected = read(rows).tolist(), textbook(rows, 0.3)
+    assert set(expected) == set(NAMES)
     for name, value in zip(NAMES, found, strict=True):
-        assert value == pytest.approx(normalised(name, wanted[name]), abs=1e-4), name
+        assert value == pytest.approx(normalised(name, expected[name]), abs=1e-4), name
 
 
-def test_the_weights_of_an_average_are_those_of_its_recursion():
+def test_smoothing_weights_match_the_recursion():
     """Half of the new value each time: 1/4 of the first, 1/4 of the second, 1/2 of the third."""
     assert smoothing(0.5, 3).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
 

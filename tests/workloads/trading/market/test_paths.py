@@ -1,4 +1,4 @@
-"""Simulated prices have the moments they are said to have, and belong to (seed, account, day) alone."""
+"""Simulated prices have the documented moments, and depend on (seed, account, day) alone."""
 
 import math
 
@@ -32,16 +32,16 @@ def simulate(config, accounts=2000, days=120, seed=3):
     return torch.stack(returns), torch.stack(regimes), torch.stack(volatilities)
 
 
-def test_numbers_drawn_ahead_are_those_drawn_day_by_day():
+def test_numbers_drawn_ahead_equal_those_drawn_day_by_day():
     index = torch.tensor([5, 17, 0])
     ahead, single = Dice(9, index, ahead=16), Dice(9, index)
     for day in range(40):
         clock = torch.full((3,), day)
-        for wanted, found in zip(vars(single.next(clock)).values(), vars(ahead.next(clock)).values(), strict=True):
-            assert torch.equal(wanted, found)
+        for expected, found in zip(vars(single.next(clock)).values(), vars(ahead.next(clock)).values(), strict=True):
+            assert torch.equal(expected, found)
 
 
-def test_an_account_has_the_same_numbers_whoever_else_is_there():
+def test_an_accounts_numbers_do_not_depend_on_the_others_in_the_batch():
     together, alone = Dice(9, torch.arange(50)), Dice(9, torch.tensor([33]))
     clock = torch.full((50,), 7)
     a, b = together.next(clock), alone.next(clock[:1])
@@ -61,14 +61,14 @@ def test_the_numbers_are_independent_standard_normals_and_uniforms():
 
 
 @pytest.mark.parametrize("kind", ["brownian", "jumps"])
-def test_volatility_and_growth_are_those_of_the_configuration(kind):
+def test_volatility_and_growth_match_the_settings(kind):
     returns, _, _ = simulate(MarketSettings(market=kind, drift=0.5))
     assert float(returns.std()) == pytest.approx(DAILY, rel=0.02)
     growth = returns.sum(0).exp().mean().log()
     assert float(growth) == pytest.approx(0.5 * 120 / 365, abs=0.015)
 
 
-def test_jumps_have_fat_tails_and_brownian_motion_has_not():
+def test_jumps_have_fat_tails_and_brownian_motion_does_not():
     def kurtosis(kind):
         returns, _, _ = simulate(MarketSettings(market=kind), accounts=500)
         z = (returns - returns.mean()) / returns.std()
@@ -87,7 +87,7 @@ def test_stochastic_volatility_returns_to_its_mean_and_rises_when_prices_fall():
     assert float(together[0, 1]) < -0.6
 
 
-def test_regimes_drift_as_told_last_as_told_and_cannot_be_seen_in_one_bar():
+def test_regimes_have_the_configured_drift_and_length_and_are_hidden_in_one_bar():
     config = MarketSettings(regime_length=40.0)
     returns, regimes, _ = simulate(config)
     rising = regimes > 0
@@ -99,7 +99,7 @@ def test_regimes_drift_as_told_last_as_told_and_cannot_be_seen_in_one_bar():
     assert guessed == pytest.approx(0.579, abs=0.01)
 
 
-def test_options_are_fair_to_whoever_does_not_know_the_regime():
+def test_options_are_fair_to_a_trader_who_does_not_know_the_regime():
     """A 30-day option at the money is quoted at 4.2, not 2.9, for the lasting drift; it pays that on average.
 
     To 4 %, less than bid to ask: two directions are not quite a normal distribution.
@@ -117,7 +117,7 @@ def test_options_are_fair_to_whoever_does_not_know_the_regime():
     assert float((100 - end).clamp(min=0).mean()) == pytest.approx(float(sheet.put), rel=0.04)
 
 
-def test_quotes_of_other_markets_do_not_depend_on_the_days():
+def test_markets_without_regimes_have_no_term_structure():
     assert Paths(MarketSettings(market="brownian")).term(torch.ones(1, dtype=torch.bool)) is None
     term = Paths(MarketSettings()).term(torch.tensor([True, False]))
     quoted = term.quoted(torch.full((2, 1), 0.25, dtype=torch.float64), torch.tensor([[30.0], [30.0]]))

@@ -45,7 +45,7 @@ def closed_forms(norm, spot, strike, days, sigma, r):
     }
 
 
-def test_a_textbook_option_costs_what_the_textbook_says():
+def test_a_textbook_option_has_the_textbooks_price():
     """S 42, K 40, half a year, 20 % volatility, 10 % interest: a call of 4.76 and a put of 0.81."""
     sheet = black_scholes(number(42.0), number(40.0), number(365 / 2), number(0.2), 0.1)
     assert round(float(sheet.call), 2) == 4.76
@@ -80,11 +80,11 @@ def test_greeks_are_the_derivatives_of_the_prices():
         "call_rho": (derivative(sheet.call, rate) / 100, sheet.call_rho),
         "put_rho": (derivative(sheet.put, rate) / 100, sheet.put_rho),
     }
-    for name, (wanted, found) in pairs.items():
-        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0, msg=name)
+    for name, (expected, found) in pairs.items():
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0, msg=name)
 
 
-def test_a_call_less_a_put_is_the_forward():
+def test_prices_obey_put_call_parity():
     spot, strike, days, volatility = grid()
     sheet = black_scholes(spot, strike, days, volatility, INTEREST)
     forward = spot - strike * torch.exp(-INTEREST * days / DAYS_PER_YEAR)
@@ -92,20 +92,20 @@ def test_a_call_less_a_put_is_the_forward():
 
 
 @pytest.mark.parametrize(("spot", "call", "put"), [(110.0, 10.0, 0.0), (100.0, 0.0, 0.0), (93.5, 0.0, 6.5)])
-def test_an_expired_option_is_worth_its_exercise(spot, call, put):
+def test_an_expired_option_is_worth_its_exercise_value(spot, call, put):
     sheet = black_scholes(number(spot), number(100.0), number(0.0), number(0.25), INTEREST)
     assert (float(sheet.call), float(sheet.put)) == (call, put)
     assert all(torch.isfinite(value).all() for value in vars(sheet).values())
 
 
-def test_volatility_smiles():
+def test_volatility_rises_away_from_the_money():
     """20 % at the money; 10 % away from the strike adds 0.1 x 0.1."""
     strikes = torch.tensor([100.0, 100.0 / 0.9, 100.0 / 1.1], dtype=torch.float64)
     found = skewed(torch.tensor(0.2, dtype=torch.float64), 100.0 / strikes, 0.1)
     torch.testing.assert_close(found, torch.tensor([0.2, 0.21, 0.21], dtype=torch.float64))
 
 
-def test_float32_prices_are_right_to_a_hundredth_of_a_cent():
+def test_float32_prices_are_accurate_to_a_hundredth_of_a_cent():
     inputs = grid()
     exact = black_scholes(*inputs, INTEREST)
     rough = black_scholes(*(column.float() for column in inputs), INTEREST)

@@ -1,4 +1,4 @@
-"""Traders without a network: what each does, and what the regime market pays them."""
+"""Traders without a network: what each does, and what each earns in the regime market."""
 
 from math import inf
 
@@ -26,7 +26,7 @@ def profits(result):
     return Interval.of(result.extra["trading_profit"])
 
 
-def test_a_direction_is_followed_until_it_turns():
+def test_a_direction_is_followed_until_it_changes():
     traded = env(count=3, max_positions=2)
     up = torch.tensor([1.0, -1.0, 0.0])
     assert follow(traded, up).tolist() == [BUY_CALL, BUY_PUT, HOLD]
@@ -46,14 +46,14 @@ def test_the_momentum_rule_follows_the_bars_and_the_oracle_the_regime():
     assert TRADERS["always_call"](traded).tolist() == [BUY_CALL] * 40
 
 
-def test_random_actions_are_each_as_likely_and_belong_to_the_seed():
+def test_random_actions_are_uniform_and_determined_by_the_seed():
     traded = env(count=11_000)
     counts = torch.bincount(TRADERS["random"](traded), minlength=11)
     assert len(counts) == 11 and counts.min() > 880 and counts.max() < 1120
     assert torch.equal(TRADERS["random"](traded), TRADERS["random"](traded))
 
 
-def test_intervals_are_students():
+def test_intervals_follow_students_distribution():
     """1..5: mean 3, deviation sqrt(2.5), and 2.776 for four degrees of freedom: 3 +- 1.963."""
     found = Interval.of([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (found.mean, found.low, found.high) == pytest.approx((3.0, 1.037, 4.963), abs=0.02)
@@ -62,7 +62,7 @@ def test_intervals_are_students():
     assert not Interval(3.0, 2.5, 3.5) > Interval(2.0, 1.5, 2.6)
 
 
-def test_values_that_overlap_make_an_interval_no_narrower():
+def test_dependent_values_do_not_narrow_an_interval():
     """1..5 twice: deviation sqrt(20 / 9), and 2.776 x 1.491 / sqrt(5) = 1.851 where five of them are independent."""
     found = Interval.of([1.0, 2.0, 3.0, 4.0, 5.0] * 2, independent=5)
     assert (found.low, found.high) == pytest.approx((1.149, 4.851), abs=0.02)
@@ -86,7 +86,7 @@ def test_buy_and_hold_earns_what_the_underlying_does():
     assert held.returns == pytest.approx([10 * one for one in growth])
 
 
-def test_all_trade_the_same_episodes():
+def test_all_baselines_trade_the_same_episodes():
     config = MarketSettings(market="brownian", episode_length=5)
     results = {name: evaluate_baseline(name, config, World(), 2, seed=0) for name in TRADERS}
     assert len({tuple(result.extra["trading_underlying"]) for result in results.values()}) == 1

@@ -1,4 +1,4 @@
-"""A run's lines in the guide's words, from log points written by hand."""
+"""Progress lines in the guide's format, from log points written by hand."""
 
 from types import SimpleNamespace
 
@@ -25,12 +25,12 @@ def log_point(episodes=1, reward=45.23, profit=234.56, closed=20.0, won=13.0, st
     }
 
 
-def test_an_episode_is_told_as_the_guide_tells_it():
+def test_an_episode_is_reported_in_the_guides_format():
     one, four = Narrator(CONFIG, 1, on_gpus=True), Narrator(CONFIG, 4, on_gpus=True)
-    wanted = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234"
+    expected = "Episode 100/1000 - Reward: 45.23, Return: $234.56, Win Rate: 65.0% (20 closed, 3 open), Steps: 234"
     for tell, suffix in ((one, ""), (four, " | GPUs: 4")):
         tell(0, log_point(episodes=99))
-        assert tell(0, log_point()) == [wanted + suffix]
+        assert tell(0, log_point()) == [expected + suffix]
 
 
 def test_ranks_without_gpus_are_called_ranks():
@@ -38,7 +38,7 @@ def test_ranks_without_gpus_are_called_ranks():
     assert narrator(CONFIG, world)(0, log_point())[0].endswith(" | Ranks: 2")
 
 
-def test_a_profit_that_nothing_closed_for_is_called_unrealized():
+def test_a_profit_without_closed_positions_is_called_unrealized():
     (line,) = Narrator(CONFIG, 1, False)(0, log_point(profit=-50.0, closed=0.0, won=0.0, still_open=2.0))
     assert "Return: -$50.00 (unrealized from 2 open positions), Win Rate: 0.0% (0 closed trades)" in line
 
@@ -65,21 +65,23 @@ def test_updates_and_evaluations_have_their_own_lines():
     assert tell(0, worse) == ["Evaluation - Reward: 0.25, Return: $2,500.00 (best so far: 0.50)"]
 
 
-def test_a_log_point_without_an_episode_tells_of_none():
+def test_a_log_point_without_episodes_has_no_episode_line():
     assert Narrator(CONFIG, 1, False)(0, {"rollout/episodes": 0, "time/global_fps": 5.0}) == []
 
 
-def test_after_a_resume_episodes_are_counted_on():
-    said = []
-    display = SimpleNamespace(say=said.append, progress=lambda step, metrics: said.append("bar"), close=lambda: None)
+def test_counting_episodes_continues_after_a_resume():
+    printed = []
+    display = SimpleNamespace(
+        say=printed.append, progress=lambda step, metrics: printed.append("bar"), close=lambda: None
+    )
     past = [{"step": 128, **log_point(episodes=41)}, {"step": 256, **log_point(episodes=1)}]
     narrated = Narrated(display, Narrator(CONFIG, 1, False), past)
-    assert said == []
+    assert printed == []
     narrated.progress(384, log_point())
-    assert said[0].startswith("Episode 43/1000") and said[1] == "bar"
+    assert printed[0].startswith("Episode 43/1000") and printed[1] == "bar"
 
 
-@pytest.mark.parametrize(("mean", "words"), [(20.0, "20"), (3.9, "3.9"), (4.04, "4")])
-def test_means_are_not_given_a_false_point(mean, words):
+@pytest.mark.parametrize(("mean", "shown"), [(20.0, "20"), (3.9, "3.9"), (4.04, "4")])
+def test_whole_means_have_no_decimal(mean, shown):
     (line,) = Narrator(CONFIG, 1, False)(0, log_point(closed=mean))
-    assert f"({words} closed" in line
+    assert f"({shown} closed" in line

@@ -1,4 +1,4 @@
-"""A trained policy among others: rows, intervals, verdicts, and the curve of its account."""
+"""A trained policy compared with baselines: rows, intervals, conclusions, and account curves."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -30,11 +30,11 @@ def row(mean, half):
     return Row(Interval(mean, mean - half, mean + half), {"sharpe": 1.0})
 
 
-def test_a_verdict_needs_intervals_that_do_not_touch():
+def test_a_trader_is_beaten_only_if_the_intervals_do_not_overlap():
     rows = {TRAINED: row(70.0, 10.0), "momentum": row(45.0, 16.0), "hold": row(0.0, 0.0), "oracle": row(100.0, 5.0)}
     lines = Section("simulated", rows).lines()
     assert lines[-2] == "  significantly above (intervals do not overlap): hold"
-    assert lines[-1].endswith("earns: 70%")
+    assert lines[-1].endswith("hidden regime: 70%")
     assert "60 to 80" in lines[1] and lines[1].split()[-5:] == ["-"] * 5
 
 
@@ -53,12 +53,12 @@ def test_the_lead_over_buy_and_hold_is_taken_episode_by_episode():
     assert section.lead.mean == 2.0 and section.lead.high - section.lead.low == pytest.approx(13.7, abs=0.2)
     about = section.summary()["about"]
     assert about["trained_less_equal_risk"]["profit"] == 2.0 and about["equal_risk_scale"] == 0.9
-    told = section.lines()
-    assert told[-4].startswith("  trained less buy and hold at equal risk: 2 ")
-    assert "2016-01-04 to 2016-03-31: 3 episodes of 60 days" in told[-3] and "0.90 of the capital" in told[-1]
+    lines = section.lines()
+    assert lines[-4].startswith("  trained less buy and hold at equal risk: 2 ")
+    assert "2016-01-04 to 2016-03-31: 3 episodes of 60 days" in lines[-3] and "0.90 of the capital" in lines[-1]
 
 
-def test_a_curve_starts_with_the_capital_and_stays_where_it_ended():
+def test_a_curve_starts_with_the_capital_and_keeps_its_last_value():
     values = np.array([[100.0, 100.0], [90.0, 110.0], [80.0, 100.0]])
     # The second account's episode was over after two days: its third value belongs to the next.
     assert curves(values, [3, 2], [70.0, 120.0]).tolist() == [[100, 100], [90, 110], [80, 120], [70, 120]]
@@ -70,7 +70,7 @@ def found():
     return report(CONFIG, Trading().build(CONFIG, world), world, episodes=6, seed=5)
 
 
-def test_everybody_trades_the_same_episodes(found):
+def test_all_traders_trade_the_same_episodes(found):
     (section,) = found.sections.values()
     assert list(section.rows) == [
         TRAINED,
@@ -92,13 +92,13 @@ def test_everybody_trades_the_same_episodes(found):
         assert equity[-1].mean() - 100_000 == pytest.approx(summary[name]["profit"], rel=1e-5)
 
 
-def test_the_chart_is_a_picture(found, tmp_path):
+def test_the_report_writes_a_chart(found, tmp_path):
     (path,) = found.write(tmp_path)
     assert path.name == "equity.png"
     assert Image.open(path).size == (900, 460)
 
 
-def test_buy_and_hold_is_watched_day_by_day(found):
+def test_buy_and_hold_is_followed_day_by_day(found):
     held = found.sections["simulated"].rows["buy_and_hold"]
     assert held.equity.shape == (21, 6) and (held.equity[0] == 100_000).all()
     change = np.diff(held.equity, axis=0)
@@ -132,7 +132,7 @@ def historical(bars):
     return report(config, Trading().build(config, world), world, episodes=12, seed=5)
 
 
-def test_unseen_days_come_last_and_after_all_that_was_trained_on(historical):
+def test_validation_days_come_last_and_after_all_training_days(historical):
     assert list(historical.sections) == ["training_days", "validation_days"]
     train, unseen = (section.span for section in historical.sections.values())
     # The first 60 bars are only looked back on.
@@ -150,10 +150,10 @@ def test_buy_and_hold_at_equal_risk_has_the_policys_volatility(historical):
         assert rows[EQUAL_RISK].ratios["sharpe"] == pytest.approx(rows["buy_and_hold"].ratios["sharpe"])
         assert "oracle" not in rows
     summary = historical.summary()["validation_days"]
-    assert summary[EQUAL_RISK]["volatility"] > 0 and "volatility is the trained" in summary["about"]["equal_risk"]
+    assert summary[EQUAL_RISK]["volatility"] > 0 and "trained policy's volatility" in summary["about"]["equal_risk"]
 
 
-def test_memory_cleared_is_another_policy():
+def test_clearing_the_memory_changes_the_policy():
     learner = Trading().build(CONFIG, World().with_lanes(8, "fast"))
     for parameter in learner.model.parameters():
         parameter.data.mul_(3.0)
@@ -166,13 +166,13 @@ def test_memory_cleared_is_another_policy():
         assert not torch.equal(remembering(observation, env), forgetful(observation, env))
 
 
-def test_a_network_without_memory_has_no_memory_to_clear():
+def test_a_network_without_memory_has_no_row_with_memory_cleared():
     world, config = World().with_lanes(8, "fast"), Trading().preset("debug", network="mlp")
     (section,) = report(config, Trading().build(config, world), world, episodes=2, seed=5).sections.values()
     assert TRAINED in section.rows and FORGETFUL not in section.rows
 
 
-def test_a_report_tells_all_its_sections():
+def test_a_report_prints_all_its_sections():
     section = Section("validation days", {TRAINED: row(1.0, 0.5)})
     both = Report({"training_days": section, "validation_days": section})
     assert both.table().count("validation days") == 2 and "nobody" in both.table()

@@ -1,4 +1,4 @@
-"""The blotter tells every trade, and the books in it balance."""
+"""The blotter lists every trade, and its sums balance."""
 
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +16,7 @@ SETTINGS = MarketSettings(episode_length=20)
 
 
 class Script:
-    """Acts by a list and keeps in mind when it was told that an episode begins."""
+    """Acts by a list and records at which steps it was called with `begins`."""
 
     def __init__(self, *actions):
         self.actions, self.begun = actions, []
@@ -28,7 +28,7 @@ class Script:
         return torch.tensor([self.actions[number] if number < len(self.actions) else HOLD]), None
 
 
-def test_every_trade_has_its_line_and_idle_days_none():
+def test_every_trade_has_a_line_and_idle_days_have_none():
     act = Script(BUY_CALL, HOLD, BUY_CALL, CLOSE_ALL)
     lines, score = next(blotter(SETTINGS, act, seed=3))
     trades = [line.split() for line in lines[2:-2]]
@@ -46,17 +46,17 @@ def test_every_trade_has_its_line_and_idle_days_none():
     assert act.begun == [True] + 19 * [False]
 
 
-def test_options_that_expire_are_settled():
+def test_expired_options_are_shown_as_settled():
     lines, _ = next(blotter(replace(SETTINGS, expiry_days=7), Script(BUY_CALL), seed=3))
     assert [line.split()[:3:2] for line in lines[2:-2]] == [["1", "buy_call"], ["7", "settled"]]
 
 
-def test_episodes_are_those_of_an_evaluation():
-    wanted = evaluate_baseline("momentum", SETTINGS, World().with_lanes(8, "fast"), 3, seed=5).returns
-    assert [score for _, score in islice(blotter(SETTINGS, "momentum", 5), 3)] == pytest.approx(wanted, abs=1e-5)
+def test_the_blotter_shows_the_episodes_of_an_evaluation():
+    expected = evaluate_baseline("momentum", SETTINGS, World().with_lanes(8, "fast"), 3, seed=5).returns
+    assert [score for _, score in islice(blotter(SETTINGS, "momentum", 5), 3)] == pytest.approx(expected, abs=1e-5)
 
 
-def test_scenes_show_every_day():
+def test_there_is_a_scene_for_every_day():
     seen = list(islice(scenes(SETTINGS, "always_call", 5), 21))
     assert [scene.ended for scene in seen] == 19 * [False] + [True, False]
     assert seen[0].image.shape == (480, 640, 3)
