@@ -12,9 +12,9 @@ import torch
 
 from lockstep.compute.graphs import Accelerator
 from lockstep.workloads.registry import register_environments
-from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 
 def rate(step, steps_per_call, seconds, finish=lambda: None):

@@ -1,4 +1,4 @@
-"""The environment as a whole: contract, resumption, no look-ahead, real days, and that regimes pay who knows them."""
+"""The environment as a whole: observations, rewards, saved states, no look-ahead, and real days."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.compute import random
 from lockstep.errors import UserError
-from lockstep.workloads.trading.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
+from lockstep.workloads.trading.account.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
+from lockstep.workloads.trading.account.statement import INFO
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import History, load_history
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import History, load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.observation import SIZES, parts, split
 from lockstep.workloads.trading.problem import accounts_with_history
-from lockstep.workloads.trading.statement import INFO
 
 CPU = torch.device("cpu")
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "market"
@@ -36,7 +36,7 @@ def run(env, steps, start=0, first=0):
 
 
 def history(days=200, symbols=3, seed=0):
-    """Made-up bars of real dates."""
+    """Invented bars on real dates."""
     generator = np.random.default_rng(seed)
     close = 50 * np.exp(np.cumsum(generator.normal(0, 0.02, (symbols, days)), axis=1))
     bars = np.stack((close * 0.99, close * 1.02, close * 0.97, close, 1000 + 100 * generator.random(close.shape)), 2)
@@ -98,7 +98,7 @@ def test_rewards_add_up_to_the_profit_of_the_episode():
     assert env.market.spot.tolist() == pytest.approx([100.0] * 50)
 
 
-def test_the_statement_is_that_of_the_values_along_the_way():
+def test_the_statement_agrees_with_the_daily_values():
     env = made(count=3, episode_length=30, market="brownian")
     env.reset()
     values, spots = [torch.full((3,), 100_000.0, dtype=torch.float64)], [env.market.spot.clone()]
@@ -109,7 +109,7 @@ def test_the_statement_is_that_of_the_values_along_the_way():
     value, spot = torch.stack(values), torch.stack(spots)
     change = value.diff(dim=0)
     peak = value.cummax(0).values
-    wanted = {
+    expected = {
         "drawdown": (1 - value / peak).max(0).values,
         "risk": change.std(0, correction=0),
         "sharpe": change.mean(0) / change.std(0, correction=0) * 365**0.5,
@@ -117,11 +117,11 @@ def test_the_statement_is_that_of_the_values_along_the_way():
         "underlying": spot[-1] / spot[0] - 1,
         "underlying_risk": spot.log().diff(dim=0).std(0, correction=0),
     }
-    for name, value in wanted.items():
+    for name, value in expected.items():
         torch.testing.assert_close(done.info[name].double(), value, atol=1e-4, rtol=1e-4, msg=name)
 
 
-def test_bankruptcy_ends_the_episode_and_only_that_account_starts_anew():
+def test_bankruptcy_ends_the_episode_and_restarts_only_that_account():
     env = made(count=40, market="brownian", volatility=2.0, position_size=1.0, max_positions=1)
     env.reset()
     for _ in range(120):
@@ -138,7 +138,7 @@ def test_bankruptcy_ends_the_episode_and_only_that_account_starts_anew():
 
 
 @pytest.mark.parametrize("market", ["regime", "brownian", "stochastic", "jumps"])
-def test_a_saved_state_goes_on_to_the_same_bits(market):
+def test_a_saved_state_continues_with_the_same_bits(market):
     env = made(market=market, episode_length=25)
     env.reset()
     run(env, 33)
@@ -156,7 +156,7 @@ def seen_now(env):
 
 
 class Watch(TorchDispatchMode):
-    """Lists operations that a recorded step may not contain: those that wait for the device."""
+    """Collects the operations that a captured step may not contain: those that wait for the device."""
 
     def __init__(self):
         super().__init__()
@@ -169,7 +169,7 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_a_dense_step_never_waits_stays_in_its_tensors_and_equals_a_sparse_one(real, monkeypatch):
+def test_a_dense_step_never_syncs_works_in_place_and_equals_a_sparse_one(real, monkeypatch):
     # Counters are only looked at on the host: on a GPU that would be a wait.
     monkeypatch.setattr(random, "_refuse_large", lambda counter: None)
     config = MarketSettings(episode_length=25, data="given" if real else "")
@@ -187,13 +187,13 @@ def test_a_dense_step_never_waits_stays_in_its_tensors_and_equals_a_sparse_one(r
     assert {name: tensor.data_ptr() for name, tensor in all_._tensors().items()} == places
 
 
-def test_a_state_of_other_accounts_is_refused():
+def test_a_state_of_another_shape_is_refused():
     state = made(count=3).state()
     with pytest.raises(UserError, match="shape"):
         made(count=6).load(state)
 
 
-def test_an_account_is_the_same_in_any_company():
+def test_an_account_does_not_depend_on_the_others_in_the_batch():
     together, some = made(count=6, episode_length=15), made(count=2, first=3, episode_length=15)
     torch.testing.assert_close(together.reset()[3:5], some.reset(), atol=1e-6, rtol=0)
     for one, two in zip(run(together, 40), run(some, 40, first=3), strict=True):
@@ -201,11 +201,11 @@ def test_an_account_is_the_same_in_any_company():
         torch.testing.assert_close(one.reward[3:5], two.reward, atol=1e-6, rtol=0)
 
 
-def test_other_seeds_are_other_markets():
+def test_different_seeds_give_different_markets():
     assert not torch.equal(made(seed=1).reset(), made(seed=2).reset())
 
 
-def test_a_second_reset_starts_anew_in_the_same_market():
+def test_a_second_reset_restarts_episodes_in_the_same_market():
     env = made()
     first = env.reset()
     run(env, 5)
@@ -223,7 +223,7 @@ def observations(env, steps):
     return rows
 
 
-def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
+def test_staggered_accounts_start_their_first_episode_on_any_day():
     config = MarketSettings(episode_length=40)
     env = TradingEnv(config, torch.arange(400), 3, torch.device("cpu"), staggered=True)
     seen = split(env.reset(), 0)["portfolio_state"][:, 4]
@@ -239,22 +239,22 @@ def test_accounts_can_enter_their_first_episode_on_any_day_of_it():
     assert torch.equal(other.account.steps, ages[100:110])
 
 
-def test_the_first_episodes_are_judged_by_the_days_that_were_traded():
+def test_staggered_episodes_are_averaged_over_the_days_traded():
     env = TradingEnv(MarketSettings(episode_length=40), torch.arange(60), 3, torch.device("cpu"), staggered=True)
     env.reset()
     days = 40 - env.account.steps
-    prices, told = [env.market.spot.clone()], torch.zeros(60)
+    prices, reported = [env.market.spot.clone()], torch.zeros(60)
     for day in range(1, 41):
         step = env.advance(torch.zeros(60, dtype=torch.int64))
         prices.append(env.market.spot.clone())
-        told = torch.where(days == day, step.info["underlying_risk"], told)
+        reported = torch.where(days == day, step.info["underlying_risk"], reported)
     moves = torch.stack(prices).log().diff(dim=0)
     expected = torch.stack([moves[: days[account], account].std(correction=0) for account in range(60)])
-    torch.testing.assert_close(told, expected.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(reported, expected.float(), rtol=1e-4, atol=1e-6)
 
 
-def test_no_observation_knows_a_later_bar():
-    """Bars after some day are replaced by others: every observation up to that day stays the same to the bit."""
+def test_observations_do_not_depend_on_later_bars():
+    """Bars after some day are replaced: every observation up to that day stays the same to the bit."""
     data, length = history(days=200, symbols=1), 60
     first = made(count=8, history=data, episode_length=length, validation_part=0.0)
     rows = observations(first, 50)
@@ -272,8 +272,8 @@ def test_no_observation_knows_a_later_bar():
     assert compared > 50 and altered > 50
 
 
-def test_no_simulated_observation_knows_the_days_to_come():
-    """What is drawn for later days is replaced: the observation of today stays, tomorrow's changes."""
+def test_simulated_observations_do_not_depend_on_later_days():
+    """Random numbers of later days are replaced: today's observation stays the same, tomorrow's changes."""
     one, two = made(), made()
     assert torch.equal(one.reset(), two.reset())
     for step in range(10):
@@ -283,7 +283,7 @@ def test_no_simulated_observation_knows_the_days_to_come():
     assert not torch.equal(one.step(actions(10, 6)).observation, two.step(actions(10, 6)).observation)
 
 
-def test_orders_are_filled_at_the_quotes_that_were_seen():
+def test_orders_are_filled_at_the_observed_quotes():
     env = made(count=1, market="stochastic")
     observation = env.reset()
     chain = split(observation, 0)["options_chain"].view(20, 15)
@@ -323,7 +323,7 @@ def test_validation_starts_where_training_ends():
     assert (env.market.row % 200 >= 160).all() and (env.market.row % 200 < 170).all()
 
 
-def test_options_lose_a_weekend_of_days():
+def test_options_age_over_weekends():
     env = made(count=30, history=history(), episode_length=50)
     env.reset()
     env.step(torch.full((30,), BUY_CALL))
@@ -357,23 +357,23 @@ def test_historical_accounts_without_data_are_refused():
         TradingEnv(MarketSettings(), torch.arange(2), 0, CPU, historical=True)
 
 
-def test_parts_follow_each_other():
+def test_parts_of_the_observation_are_contiguous():
     places = parts(5)
     assert places["price_history"] == slice(0, 100) and places["technical_indicators"] == slice(100, 120)
     assert places["options_chain"] == slice(120, 420) and places["symbol_encoding"] == slice(430, 435)
 
 
 @pytest.mark.parametrize(
-    ("settings", "action", "wanted"),
+    ("settings", "action", "expected"),
     [
         ({"idle_penalty": 0.5}, HOLD, -0.5),
         ({"idle_penalty": 0.5, "reward_scale": 1e-12}, BUY_CALL, 0.0),
     ],
 )
-def test_idleness_can_be_penalised(settings, action, wanted):
+def test_idleness_can_be_penalised(settings, action, expected):
     env = made(count=1, **settings)
     env.reset()
-    assert float(env.step(torch.tensor([action])).reward) == pytest.approx(wanted, abs=1e-6)
+    assert float(env.step(torch.tensor([action])).reward) == pytest.approx(expected, abs=1e-6)
 
 
 def test_shaping_terms_are_added_to_the_change_of_value():

@@ -1,4 +1,4 @@
-"""The networks: acting step by step is the sequence, forecasts are what the next day brings."""
+"""The networks: acting step by step equals the whole sequence; forecasts are about the next day."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.workloads.trading import model
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.settings import CLSTMSettings, LSTMSettings
 from lockstep.workloads.trading.workload import Trading
 
@@ -44,7 +44,7 @@ def make(settings):
 
 
 @pytest.mark.parametrize("settings", [LSTM, TWO, CLSTM, PREDICTING])
-def test_acting_step_by_step_is_the_sequence(settings):
+def test_acting_step_by_step_equals_the_sequence(settings):
     network = make(settings)
     generator = torch.Generator().manual_seed(1)
     observation = torch.randn(12, 3, 6, generator=generator)
@@ -67,7 +67,7 @@ def test_acting_step_by_step_is_the_sequence(settings):
     torch.testing.assert_close(later, logits[6:], rtol=1e-4, atol=1e-5)
 
 
-def test_attention_makes_a_difference_and_ends_with_its_window():
+def test_attention_has_an_effect_and_ends_with_its_window():
     network = make(CLSTM)
     memory = network.first_memory(1, CPU)
     changed = list(memory)
@@ -78,12 +78,12 @@ def test_attention_makes_a_difference_and_ends_with_its_window():
     assert not torch.allclose(one[0], other[0])
 
 
-def test_the_guides_network_has_about_its_number_of_weights():
+def test_clstm_has_about_as_many_weights_as_the_guides_network():
     network = built(CLSTMSettings())
     assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(2.9e6, rel=0.05)
 
 
-def test_networks_start_alike_from_a_seed():
+def test_the_seed_determines_the_initial_weights():
     one, two, other = (built(LSTMSettings(hidden_size=32), seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.lstm.recurrent, two.lstm.recurrent)
     assert not torch.equal(one.lstm.recurrent, other.lstm.recurrent)
@@ -92,7 +92,7 @@ def test_networks_start_alike_from_a_seed():
     assert one.lstm.inputs.bias.view(4, -1)[:, 0].tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
-def test_what_is_to_be_predicted_is_read_from_the_next_observation():
+def test_forecast_targets_are_read_from_the_next_observation():
     env = TradingEnv(MarketSettings(episode_length=20), torch.arange(3), 5, CPU)
     env.reset()
     before = env.market.spot.clone()
@@ -105,7 +105,7 @@ def test_what_is_to_be_predicted_is_read_from_the_next_observation():
 
 
 class Watch(TorchDispatchMode):
-    """Lists operations that a recorded graph may not contain: those that wait for the device."""
+    """Collects the operations that a captured graph may not contain: those that wait for the device."""
 
     def __init__(self):
         super().__init__()
@@ -121,7 +121,7 @@ class Watch(TorchDispatchMode):
     ("network", "changes"),
     [("lstm", {"lstms": "two", "aux_coef": 1.0}), ("clstm", {"attention_window": 4}), ("mlp", {})],
 )
-def test_acting_and_learning_never_wait_for_the_device_and_memory_stays_in_its_place(network, changes, monkeypatch):
+def test_acting_and_learning_never_sync_and_memory_is_updated_in_place(network, changes, monkeypatch):
     # Counters are only looked at on the host: on a GPU that would be a wait.
     monkeypatch.setattr(random, "_refuse_large", lambda counter: None)
     config = Trading().preset("debug", network=network).replace(**changes)

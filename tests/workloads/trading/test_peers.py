@@ -22,7 +22,7 @@ def test_recurrent_ppo_trades_the_same_market_with_the_same_sizes():
     assert len(learner.ep_info_buffer or []) == 0
 
 
-def test_a_network_without_memory_has_no_peer():
+def test_the_peer_refuses_a_network_without_memory():
     pytest.importorskip("sb3_contrib")
     with pytest.raises(UserError, match="network mlp has none; use --network lstm"):
         peers.train_with_sb3(Trading().preset("debug", network="mlp"), 1, "cpu")

@@ -33,10 +33,10 @@ def run(tmp_path_factory):
     return directory.path
 
 
-def test_an_evaluation_brings_its_comparison(run, capsys):
+def test_an_evaluation_prints_the_comparison(run, capsys):
     assert main(["eval", str(run), "--episodes", "2", "--device", "cpu"]) == 0
-    told = capsys.readouterr().out
-    assert "memory cleared" in told and "of what the oracle, which knows the hidden regime, earns" in told
+    printed = capsys.readouterr().out
+    assert "memory cleared" in printed and "share of the profit of the oracle" in printed
     assert (run / "equity.png").is_file()
     stored = json.loads((run / "evaluation.json").read_text())
     trained = stored["comparison"]["simulated"]["trained"]
@@ -44,29 +44,31 @@ def test_an_evaluation_brings_its_comparison(run, capsys):
     assert trained["sharpe"] == pytest.approx(stored["trading_sharpe_mean"], abs=0.01)
 
 
-def test_without_a_report_it_is_quick(run, capsys, tmp_path):
+def test_no_report_skips_the_comparison(run, capsys, tmp_path):
     assert main(["eval", str(run), "--episodes", "2", "--no-report", "--output", str(tmp_path / "r.json")]) == 0
     assert "oracle" not in capsys.readouterr().out
     assert "comparison" not in json.loads((tmp_path / "r.json").read_text())
 
 
-def test_a_policy_is_judged_on_days_it_was_not_trained_on(tmp_path, capsys):
+def test_a_policy_is_evaluated_on_days_it_was_not_trained_on(tmp_path, capsys):
     lines = ["date,symbol,open,high,low,close,volume"]
     for number in range(200):
         price = 100 + number % 7
         lines.append(f"{date(2015, 1, 1) + timedelta(days=number)},SPY,{price},{price},{price},{price},10")
     bars = tmp_path / "bars.csv"
     bars.write_text("\n".join(lines) + "\n")
-    words = ["--data", str(bars), "--episode-length", "20", "--hidden-size", "8", "--max-updates", "1"]
-    words += ["--runs-dir", str(tmp_path), "--run-name", "past", "--device", "cpu"]
-    assert main(["train", "trading", "--preset", "debug", *words]) == 0
-    assert "200 bars, 2015-01-01 to 2015-07-19, those from 2015-06-10 on kept from training" in capsys.readouterr().out
+    flags = ["--data", str(bars), "--episode-length", "20", "--hidden-size", "8", "--max-updates", "1"]
+    flags += ["--runs-dir", str(tmp_path), "--run-name", "past", "--device", "cpu"]
+    assert main(["train", "trading", "--preset", "debug", *flags]) == 0
+    assert (
+        "200 bars, 2015-01-01 to 2015-07-19; those from 2015-06-10 on are kept from training" in capsys.readouterr().out
+    )
     results = {}
     for policy in ("trained", "always_call"):
         asked = ["--episodes", "3", "--policy", policy, "--json", "--device", "cpu"]
         assert main(["eval", str(tmp_path / "past"), *asked]) == 0
         results[policy] = json.loads(capsys.readouterr().out)
-        assert results[policy]["on"] == "the days of validation, none of them trained on"
+        assert results[policy]["on"] == "the validation days, which were kept from training"
     unseen = results["trained"]["comparison"]["validation_days"]
     assert unseen["about"]["first_day"] == "2015-06-10" and unseen["about"]["last_day"] == "2015-07-19"
     assert "buy_and_hold_at_equal_risk" in unseen
@@ -76,16 +78,16 @@ def test_a_policy_is_judged_on_days_it_was_not_trained_on(tmp_path, capsys):
 
 def test_play_prints_a_blotter(run, capsys):
     assert main(["play", str(run), "--episodes", "2", "--seed", "2025", "--device", "cpu"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("account $") == 2 and "2 episode(s), mean return" in told
+    printed = capsys.readouterr().out
+    assert printed.count("account $") == 2 and "2 episode(s), mean return" in printed
     # The same episodes as an evaluation's.
     policy = ["eval", str(run), "--episodes", "2", "--no-report", "--json", "--device", "cpu"]
     assert main(policy) == 0
     returns = json.loads(capsys.readouterr().out)["return_mean"]
-    assert f"mean return {returns:.2f}" in told
+    assert f"mean return {returns:.2f}" in printed
 
 
-def test_a_policy_remembers_until_it_is_told_to_forget(run):
+def test_a_policy_keeps_its_memory_until_forget_is_called(run):
     policy = lockstep.load(run)
     generator = np.random.default_rng(0)
     first, second = generator.normal(size=(2, 4, 430)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Trading as a workload: the guide's words, what goes together, real prices on some lanes, ranks that end unequally."""
+"""Trading as a workload: the guide's flags, contradictory settings, real prices on some lanes, unequal episodes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.rl.rollout import Episodes
 from lockstep.storage import checkpoint
-from lockstep.workloads.trading.problem import apart
+from lockstep.workloads.trading.problem import results_by_price_source
 from lockstep.workloads.trading.workload import Trading
 
 TRADING = Trading()
@@ -21,12 +21,12 @@ def learner_of(config, world=None):
     return TRADING.build(config, (world or World()).with_lanes(config.effective_lanes, config.run.sync))
 
 
-def test_the_guides_command_line_is_understood():
-    words = (
+def test_the_guides_flags_are_accepted():
+    flags = (
         "--episodes 1000 --learning-rate-actor 1e-3 --learning-rate-critic 2e-3 --gamma 0.98 --epsilon 0.1 "
         "--update-interval 512 --checkpoint-interval 500 --no-data-load"
     )
-    config = resolve(DEBUG, overrides=words.split()).config
+    config = resolve(DEBUG, overrides=flags.split()).config
     settings = config.algorithm
     assert settings.total_timesteps == 1000 * 20 and config.run.checkpoint_every == 500 * 20
     assert (settings.learning_rate, settings.learning_rate_critic) == (1e-3, 2e-3)
@@ -46,7 +46,7 @@ def test_the_guides_rates_are_the_default():
     assert scaled.learning_rate_critic == 2e-3 and scaled.n_envs == 32
 
 
-def test_without_loading_data_everything_about_it_is_forgotten():
+def test_no_data_load_resets_all_settings_of_the_data():
     config = TRADING.config(data="there/is/no.csv", symbols="SPY", start_date="2020-01-01", no_data_load=True)
     settings = config.workload
     assert (settings.data, settings.symbols, settings.start_date, settings.no_data_load) == ("", "", "", False)
@@ -61,10 +61,10 @@ def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("flags", "message"),
     [
-        ("update_interval=100", "update_interval 100 is not a multiple of n_envs 16; nearest: 96 or 112"),
-        ("network=clstm hidden_size=60", "hidden_size 60: network clstm needs a multiple of its 8 heads"),
+        ("update_interval=100", "update_interval 100: must be a multiple of n_envs 16; nearest: 96 or 112"),
+        ("network=clstm hidden_size=60", "hidden_size 60: must be a multiple of the 8 heads of network clstm"),
         ("network=clstm lstms=two", "network clstm has one cascade for both; leave it out or use --network lstm"),
         ("attention_window=8", "network lstm has no attention; leave it out or use --network clstm"),
         ("network=gru", "gru: unknown network for trading with ppo; known: lstm, clstm, mlp"),
@@ -72,9 +72,9 @@ def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatc
         ("data=nowhere.csv", "nowhere.csv"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(words, message):
+def test_settings_that_contradict_each_other_are_refused_in_one_line(flags, message):
     with pytest.raises(UserError) as caught:
-        TRADING.fit(TRADING.resolve("debug", overrides=words.split()).config, ())
+        TRADING.fit(TRADING.resolve("debug", overrides=flags.split()).config, ())
     assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
@@ -104,7 +104,7 @@ def test_a_network_without_memory_learns_from_single_steps():
 
 
 def train_and_save(world, text, folder):
-    """Train, save, train on; returns the hash of the weights. Called by every rank."""
+    """Train, save and continue; returns the hash of the weights. Called by every rank."""
     config = TRADING.read_config(text)
     learner = learner_of(config, world)
     learner.step()
@@ -115,7 +115,7 @@ def train_and_save(world, text, folder):
 
 
 def resume(world, text, path):
-    """Go on from a checkpoint. Called by every rank."""
+    """Continue from a checkpoint. Called by every rank."""
     config = TRADING.read_config(text)
     learner = learner_of(config, world)
     learner.load(checkpoint.load(path, world.with_lanes(config.effective_lanes, config.run.sync).lanes.mine))
@@ -124,7 +124,7 @@ def resume(world, text, path):
 
 
 @pytest.mark.parametrize("network", ["lstm", "mlp"])
-def test_a_run_ends_in_the_same_bits_on_any_number_of_ranks_also_when_it_is_resumed(ranks, network, tmp_path):
+def test_a_run_ends_in_the_same_bits_on_any_number_of_ranks_even_when_resumed(ranks, network, tmp_path):
     config = TRADING.preset("debug", network=network).replace(sync="exact", device="cpu", threads=1, n_epochs=1)
     undisturbed = ranks.run(train_and_save, to_yaml(config), str(tmp_path), ranks=2)
     (path,) = (tmp_path / "checkpoints").glob("step-*")
@@ -136,7 +136,7 @@ BARS = Path(__file__).parents[3] / "../shared/data/market/us_index_daily.csv.gz"
 
 
 @pytest.mark.skipif(not BARS.exists(), reason="the daily bars are not there")
-def test_real_prices_on_some_lanes_are_reported_apart():
+def test_real_and_simulated_prices_are_reported_separately():
     config = DEBUG.replace(data=str(BARS), historical_lanes="0-3", end_date="2010-12-31", start_date="2005-01-01")
     _, (note,) = TRADING.fit(config, ())
     assert "bars, 2005-01-03 to 2010-12-31, those from 20" in note
@@ -149,10 +149,12 @@ def test_real_prices_on_some_lanes_are_reported_apart():
     assert set(learner.evaluate(4, 1).extra["trading_historical"]) == {1.0}
 
 
-def test_episodes_are_told_apart_by_where_they_traded():
+def test_results_are_grouped_by_price_source():
     info = {"historical": torch.tensor([1.0, 0.0, 1.0]), "profit": torch.tensor([1.0, 2.0, 3.0])}
-    told = apart(Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)}))
-    assert told["historical_reward"].tolist() == [4.0, 6.0] and told["simulated_profit"].tolist() == [2.0]
+    results = results_by_price_source(
+        Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)})
+    )
+    assert results["historical_reward"].tolist() == [4.0, 6.0] and results["simulated_profit"].tolist() == [2.0]
 
 
 UNEQUAL = DEBUG.replace(
@@ -168,7 +170,7 @@ UNEQUAL = DEBUG.replace(
 
 
 def train_with_seeds(world, text, seeds):
-    """A short training for each seed; returns hashes and how many episodes ended here. Called by every rank."""
+    """Train briefly with each seed; returns hashes and the episodes that ended on this rank. Called by every rank."""
     found = []
     for seed in seeds:
         learner = learner_of(TRADING.read_config(text).replace(seed=seed), world)
@@ -187,11 +189,11 @@ def check_seeds(ranks, size, seeds, timeout):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_ranks_whose_accounts_end_at_different_times_go_on_together(ranks, size):
+def test_ranks_whose_accounts_end_at_different_times_stay_in_step(ranks, size):
     assert check_seeds(ranks, size, range(1, 4), timeout=120) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
-def test_no_seed_of_two_hundred_makes_ranks_wait_for_each_other(ranks, size):
+def test_ranks_never_deadlock_on_any_of_two_hundred_seeds(ranks, size):
     assert check_seeds(ranks, size, range(200), timeout=500) > 150

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from lockstep.config.fields import nearest, settings_of
 from lockstep.errors import UserError
-from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import History, load_history
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.history import History, load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.observation import LIMIT, SIZES
 
 ENV_ID = "lockstep/Trading-v0"

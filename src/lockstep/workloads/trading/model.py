@@ -11,8 +11,8 @@ from lockstep.rl.recurrent_policy import LSTMPolicy, head, start_recurrent
 from lockstep.rl.stateful_policy import Memory
 
 FORECASTS = ("price", "volatility", "volume")
-"""What a network can learn to predict about the next day, as an auxiliary loss."""
-BLOCKS = 3
+"""What a network can learn to predict about the next day, as an auxiliary task."""
+BLOCKS = 3  # As in the guide; also one for each of FORECASTS.
 
 
 class Block(nn.Module):
@@ -24,24 +24,26 @@ class Block(nn.Module):
         self.attention = WindowedAttention(size, heads)
         self.norm = nn.LayerNorm(size)
 
-    def step(self, inputs: Tensor, memory: Memory, sight: Sight) -> tuple[Tensor, Memory]:
+    def step(self, inputs: Tensor, memory: Memory, mask: Sight) -> tuple[Tensor, Memory]:
         """Features (B, H) of one step and the memory after it: output, cells, and the outputs in the window."""
+        # The attention works on sequences (T, B, H): here T = 1.
         hidden, cells, earlier = memory
         hidden, cells = self.lstm.step(inputs, (hidden, cells))
-        found = self.attention(hidden.unsqueeze(0), earlier, sight).squeeze(0)
+        found = self.attention(hidden.unsqueeze(0), earlier, mask).squeeze(0)
         return self.norm(hidden + found), (hidden, cells, slide(earlier, hidden.unsqueeze(0)))
 
-    def forward(self, inputs: Tensor, memory: Memory, keep: Tensor, sight: Sight) -> Tensor:
-        """Features (T, B, H) of whole sequences."""
+    def forward(self, inputs: Tensor, memory: Memory, keep: Tensor, mask: Sight) -> Tensor:
+        """Features (T, B, H) of whole sequences; keep (T, B): 0.0 where an episode begins, else 1.0."""
         hidden, cells, earlier = memory
         outputs, _ = self.lstm(inputs, (hidden, cells), keep)
-        return self.norm(outputs + self.attention(outputs, earlier, sight))
+        return self.norm(outputs + self.attention(outputs, earlier, mask))
 
 
 class CLSTMPolicy(nn.Module):
     """The guide's `RecurrentPolicy`: three blocks, a perceptron, then an actor and a critic.
 
-    Attention goes back over a bounded number of steps of the episode, the same while acting and while learning.
+    Attention sees a bounded number of past steps of the episode, the same while acting and while learning. Unlike the
+    guide's network it has no dropout, with which PPO would compare probabilities of two different networks.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class CLSTMPolicy(nn.Module):
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(count, *shape, device=device)
 
+        # One flat tuple of tensors with E as their first axis, which is what lanes store and checkpoints hold.
         size, before = self._size, self._window - 1
         blocks = [part for _ in self.blocks for part in (zeros(size), zeros(size), zeros(before, size))]
         return zeros(), *blocks
@@ -69,24 +72,26 @@ class CLSTMPolicy(nn.Module):
     def forward(self, observation: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         """Logits, value and the memory after one step."""
         age, *blocks = memory
-        sight = Sight(age, torch.ones_like(age).unsqueeze(0), self._window)
-        features, after = self.encoder(observation), [sight.age]
+        # Ones: the caller clears the memory where an episode begins.
+        mask = Sight(age, torch.ones_like(age).unsqueeze(0), self._window)
+        features, after = self.encoder(observation), [mask.age]
         for number, block in enumerate(self._blocks()):
-            features, remembered = block.step(features, tuple(blocks[3 * number : 3 * number + 3]), sight)
+            features, remembered = block.step(features, tuple(blocks[3 * number : 3 * number + 3]), mask)
             after += remembered
         return *self._answer(features), tuple(after)
 
     def sequence(self, observation: Tensor, memory: Memory, keep: Tensor) -> tuple[Tensor, ...]:
         """Logits and values of whole sequences, and a forecast from each block if the network makes forecasts."""
         age, *blocks = memory
-        sight = Sight(age, keep, self._window)
+        mask = Sight(age, keep, self._window)
         features, outputs = self.encoder(observation), []
         for number, block in enumerate(self._blocks()):
-            features = block(features, tuple(blocks[3 * number : 3 * number + 3]), keep, sight)
+            features = block(features, tuple(blocks[3 * number : 3 * number + 3]), keep, mask)
             outputs.append(features)
         answer = self._answer(features)
         if not self.forecasts:
             return answer
+        # As in the guide: block 1 predicts the price, block 2 the volatility, block 3 the volume.
         predicted = [predict(output) for predict, output in zip(self.forecasts, outputs, strict=True)]
         return *answer, torch.cat(predicted, dim=-1).float()
 
@@ -95,11 +100,12 @@ class CLSTMPolicy(nn.Module):
 
     def _answer(self, features: Tensor) -> tuple[Tensor, Tensor]:
         merged = self.merge(features)
+        # float32 also under autocast: probabilities and the value loss are computed from these.
         return self.actor(merged).float(), self.critic(merged).squeeze(-1).float()
 
 
 def lstm(problem: EnvProblem, size: int, *, separate: bool, forecasts: bool, seed: int) -> LSTMPolicy:
-    """One LSTM, or one each for actor and critic, with its initial weights, the same on every rank."""
+    """One LSTM, or one each for actor and critic, with initial weights that are the same on every rank."""
     observations, actions = _sizes(problem)
     policy = LSTMPolicy(observations, actions, size, separate=separate, forecasts=len(FORECASTS) * forecasts)
     start_recurrent(policy, policy.actor, policy.critic, _generator(seed))
@@ -107,7 +113,7 @@ def lstm(problem: EnvProblem, size: int, *, separate: bool, forecasts: bool, see
 
 
 def clstm(problem: EnvProblem, size: int, *, window: int, heads: int, forecasts: bool, seed: int) -> CLSTMPolicy:
-    """The guide's cascade with its initial weights, the same on every rank."""
+    """The guide's cascade with initial weights that are the same on every rank."""
     policy = CLSTMPolicy(*_sizes(problem), size, window, heads, forecasts=len(FORECASTS) * forecasts)
     start_recurrent(policy, policy.actor, policy.critic, _generator(seed))
     return policy
@@ -121,6 +127,7 @@ def _sizes(problem: EnvProblem) -> tuple[int, int]:
 
 
 def _generator(seed: int) -> torch.Generator:
+    # On the CPU, so that the weights do not depend on the device.
     return torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
 
 

@@ -1,4 +1,4 @@
-"""The observation: the guide's parts concatenated in one flat vector, each number about -1 to 1. E: accounts.
+"""The observation: the guide's parts concatenated into one flat vector, each number about -1 to 1. E: accounts.
 
 It shows neither the price level nor anything before the last 20 bars: a policy that needs more must have a memory.
 """
@@ -6,12 +6,12 @@ It shows neither the price level nor anything before the last 20 bars: a policy 
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading import chain, indicators
-from lockstep.workloads.trading.account import Account
-from lockstep.workloads.trading.chain import Chain
-from lockstep.workloads.trading.indicators import CLOSE, OPEN, VOLUME
-from lockstep.workloads.trading.market import Market
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.account.account import Account
+from lockstep.workloads.trading.market import chain, indicators
+from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.indicators import CLOSE, OPEN, VOLUME
+from lockstep.workloads.trading.market.market import Market
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 SIZES = {
     "price_history": indicators.BARS * 5,
@@ -22,7 +22,7 @@ SIZES = {
 }
 """The size of each part, in the order of the observation."""
 LIMIT = 10.0
-"""Observations are clamped to -LIMIT..LIMIT."""
+"""Observations are clamped to -LIMIT..LIMIT, which is also the range of the Gymnasium spaces."""
 
 
 def parts(symbols: int) -> dict[str, slice]:
@@ -46,10 +46,12 @@ def observe(
     """(E, 430 + symbols) float32; limit (E,): steps of the episode."""
     bars = market.bars
     close = bars[:, CLOSE, -1]
+    # + 1, because a bar of the data may have no volume.
     volume = bars[:, VOLUME] + 1.0
     volume_ratio = volume / volume.mean(1, keepdim=True)
     # Divided by the last close before the logarithm, so that float32 keeps the precision of small changes.
     logs = torch.log(bars[:, :VOLUME] / close[:, None, None])
+    # 10 and 0.5 bring daily moves and volumes to about -1..1; `model.forecast_target` relies on them.
     history = torch.cat((10.0 * logs, 0.5 * volume_ratio.log()[:, None]), dim=1).transpose(1, 2)
     rows = quotes.rows(volume_ratio[:, -1], bars[:, OPEN, -1] / close - 1.0)
     flat = [
@@ -60,6 +62,7 @@ def observe(
         _greeks(settings, account, market.spot),
     ]
     if symbols:
+        # One-hot; all zeros for simulated accounts, which have no symbol.
         encoding = torch.arange(symbols, device=close.device) == market.symbol()[:, None]
         flat.append((encoding & market.historical[:, None]).float())
     return torch.cat(flat, dim=1).clamp_(-LIMIT, LIMIT)
@@ -80,8 +83,9 @@ def _portfolio(settings: MarketSettings, account: Account, limit: Tensor) -> Ten
 
 
 def _greeks(settings: MarketSettings, account: Account, spot: Tensor) -> Tensor:
-    """(E, 5) delta and gamma for 1 % of the price, theta of a day, vega and rho of a point, per capital."""
+    """(E, 5) delta and gamma for a move of 1 %, theta for a day, vega and rho for a percentage point, per capital."""
     delta, gamma, theta, vega, rho = account.positions.greeks.unbind(1)
     percent = 0.01 * spot
     columns = (delta * percent, 10.0 * gamma * percent * percent, 10.0 * theta, 10.0 * vega, 10.0 * rho)
+    # In percent of the capital; 10 above makes the small ones comparable to delta.
     return (torch.stack(columns, dim=1) * (100.0 / settings.initial_capital)).float()

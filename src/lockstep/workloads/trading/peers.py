@@ -13,11 +13,12 @@ from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.observation import LIMIT
 from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig
 
-HEADS = (64, 64)
+HEADS = (64, 64)  # Layers behind the LSTM: SB3's default, and those of our LSTM policy.
 
 
 def train_with_sb3(config: TradingConfig, updates: int, device: str) -> int:
     """Continue training with sb3-contrib's RecurrentPPO; returns the environment steps. Needs sb3-contrib."""
+    # reset_num_timesteps=False: `learn` would start the environments again otherwise.
     steps = updates * config.algorithm.rollout_size
     sb3_learner(config, device).learn(total_timesteps=steps, reset_num_timesteps=False)
     return steps
@@ -25,11 +26,12 @@ def train_with_sb3(config: TradingConfig, updates: int, device: str) -> int:
 
 @functools.cache
 def sb3_learner(config: TradingConfig, device: str) -> Any:
-    """sb3-contrib's RecurrentPPO with this configuration's sizes; created once and kept.
+    """sb3-contrib's RecurrentPPO with this configuration's sizes; cached, so that a benchmark can call it repeatedly.
 
     Its policy is its own default: an LSTM for the actor and one for the critic, and two layers of 64 behind each. It
-    gets all accounts in one environment, which is the fastest way for it to trade this market.
+    gets all accounts as one vectorised environment, which is the fastest way for it to trade this market.
     """
+    # Imported here, because it is optional.
     from sb3_contrib import RecurrentPPO
 
     settings, network = config.algorithm, config.network
@@ -50,7 +52,7 @@ def sb3_learner(config: TradingConfig, device: str) -> Any:
 
 
 def _accounts(config: TradingConfig) -> Any:
-    """All accounts as one vectorised environment of Stable-Baselines3's kind."""
+    """All accounts as one `VecEnv` of Stable-Baselines3."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class Accounts(VecEnv):
@@ -62,6 +64,7 @@ def _accounts(config: TradingConfig) -> Any:
             super().__init__(count, space, spaces.Discrete(self._env.action_count))
 
         def reset(self) -> NDArray[np.float32]:
+            # Copies, here and below: the arrays that SB3 gets must not share memory with our tensors.
             return self._env.reset().numpy().copy()
 
         def step_async(self, actions: NDArray[np.int64]) -> None:
@@ -72,12 +75,14 @@ def _accounts(config: TradingConfig) -> Any:
             seen, ended = done.observation.numpy().copy(), done.terminated.numpy().copy()
             infos: list[dict[str, Any]] = [{} for _ in ended]
             for account in ended.nonzero()[0]:
+                # In fact the first of the next episode. SB3 only reads it after a truncation, which there is not.
                 infos[account] = {"terminal_observation": seen[account], "TimeLimit.truncated": False}
             return seen, done.reward.numpy().copy(), ended, infos
 
         def close(self) -> None:
             pass
 
+        # SB3's constructor asks for render_mode, which this environment does not have.
         def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
             return [getattr(self._env, attr_name, None)] * self.num_envs
 

@@ -1,4 +1,4 @@
-"""Trading as a problem to learn: accounts on real and on simulated prices. E: accounts."""
+"""Trading as a reinforcement learning problem: accounts on real and on simulated prices. E: accounts."""
 
 import torch
 from torch import Tensor
@@ -6,22 +6,24 @@ from torch import Tensor
 from lockstep.distributed.world import World
 from lockstep.rl.problem import Discrete, EnvProblem, Forecast
 from lockstep.rl.rollout import Episodes
-from lockstep.workloads.trading.actions import ACTIONS
+from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.history import load_history
+from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.model import forecast_target
 from lockstep.workloads.trading.observation import SIZES
 from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig
 
 
 def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
-    """Accounts on this rank's device. Called by every rank."""
+    """The accounts, on this rank's device. Called by every rank."""
     settings, network = config.workload, config.network
+    # Loaded once and shared by all environments of this rank.
     history = load_history(settings) if settings.data else None
     lanes = settings.lanes_with_history(config.effective_lanes)
     replays = any(lanes)
 
     def make_env(index: Tensor, seed: int) -> TradingEnv:
+        # Staggered, so that not all accounts end their episodes in the same update.
         historical = accounts_with_history(lanes, config.algorithm.n_envs, index)
         return TradingEnv(settings, index, seed, world.device, history=history, historical=historical, staggered=True)
 
@@ -32,6 +34,7 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
     forecast = None
     if isinstance(network, RecurrentSettings) and network.aux_coef:
         forecast = Forecast(network.aux_coef, forecast_target)
+    # The encoding of the symbol is in every observation if there is data, also on lanes that trade simulated prices.
     symbols = len(history.symbols) if history else 0
     return EnvProblem(
         name="trading",
@@ -40,17 +43,18 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
         make_env=make_env,
         make_test=make_test,
         forecast=forecast,
-        describe=apart if replays else None,
+        describe=results_by_price_source if replays else None,
     )
 
 
 def accounts_with_history(lanes: list[bool], count: int, index: Tensor) -> Tensor:
     """(E,) which of the accounts `index` trade real prices: those in marked lanes; `count`: accounts of all lanes."""
+    # Lanes own contiguous accounts. On the CPU: the environment asks whether there are any before it uses them.
     return torch.tensor(lanes)[index.cpu() * len(lanes) // count]
 
 
-def apart(episodes: Episodes) -> dict[str, Tensor]:
-    """Rewards and profits of the episodes on real and on simulated prices, separately."""
+def results_by_price_source(episodes: Episodes) -> dict[str, Tensor]:
+    """Reward, profit and Sharpe ratio of the episodes on real and on simulated prices, separately."""
     real = episodes.info["historical"] > 0
     kinds = {"historical": real, "simulated": ~real}
     columns = {"reward": episodes.returns, "profit": episodes.info["profit"], "sharpe": episodes.info["sharpe"]}

@@ -1,4 +1,4 @@
-"""The settings of trading and its networks. Nothing here needs torch."""
+"""The settings of trading and its networks. No torch here: flags are read before it is imported."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadS
 from lockstep.config.fields import OffOrCount, Pattern, Range
 from lockstep.config.settings import absolute
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market_settings import MarketSettings
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 if TYPE_CHECKING:
     from lockstep.rl.problem import EnvProblem
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from lockstep.workloads.trading.model import CLSTMPolicy
 
 HEADS = 8
-"""Attention heads of network clstm, which share its units among them."""
-_LANES = Pattern(r"all|none|\d+(-\d+)?(,\d+(-\d+)?)*", "all, none, or lane numbers as 0,2,4-7")
+"""Attention heads of network clstm, as in the guide; they divide its units among them."""
+_LANES = Pattern(r"all|none|\d+(-\d+)?(,\d+(-\d+)?)*", "all, none, or lane numbers such as 0,2,4-7")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TradingSettings(MarketSettings, WorkloadSettings):
-    """Trading: which lanes trade real prices, and the guide's own units for the lengths of a run."""
+    """Trading: which lanes trade real prices, and lengths of a run in the guide's units."""
 
     historical_lanes: Annotated[str, _LANES] = "all"
     """Lanes that trade the data's prices, if there is data; the others trade simulated ones."""
     episodes: OffOrCount = 0
-    """Episodes to train for, over all ranks: sets total_timesteps to this x episode_length; 0 = unchanged."""
+    """Episodes to train for, over all ranks: sets total_timesteps to this x episode_length; 0 = use total_timesteps."""
     update_interval: OffOrCount = 0
-    """Steps between updates, over all ranks: sets n_steps to this / n_envs; 0 = unchanged."""
+    """Steps between updates, over all ranks: sets n_steps to this / n_envs; 0 = use n_steps."""
     checkpoint_interval: OffOrCount = 0
-    """Episodes between checkpoints, over all ranks: sets checkpoint_every; 0 = unchanged."""
+    """Episodes between checkpoints, over all ranks: sets checkpoint_every; 0 = use checkpoint_every."""
     no_data_load: bool = False
     """Trade simulated prices only: ignore data, symbols and dates."""
 
+    # The guide's names for these settings.
     aliases: ClassVar[Mapping[str, str]] = {"learning_rate_actor": "learning_rate", "epsilon": "clip_range"}
 
     def validate(self) -> None:
@@ -45,6 +46,7 @@ class TradingSettings(MarketSettings, WorkloadSettings):
             return
         super().validate()
         if self.data:
+            # Settings are frozen; this is the only change after their creation.
             names = filter(None, map(str.strip, self.data.split(",")))
             object.__setattr__(self, "data", ",".join(map(absolute, names)) or self.data)
         elif self.historical_lanes not in ("all", "none"):
@@ -52,6 +54,7 @@ class TradingSettings(MarketSettings, WorkloadSettings):
 
     def check(self, config: AnyConfig) -> None:
         """Check that historical_lanes names lanes of the run."""
+        # Called for its errors; the number of lanes is only known once the whole configuration is.
         self.lanes_with_history(config.effective_lanes)
 
     def lanes_with_history(self, lanes: int) -> list[bool]:
@@ -76,23 +79,25 @@ class TradingSettings(MarketSettings, WorkloadSettings):
         """
         changes: dict[str, Any] = {}
         if self.episodes:
+            # If no account goes bankrupt: an episode may be shorter than episode_length.
             changes |= {config.algorithm.length_field: self.episodes * self.episode_length, "episodes": 0}
         if self.checkpoint_interval:
             changes |= {"checkpoint_every": self.checkpoint_interval * self.episode_length, "checkpoint_interval": 0}
         if self.update_interval:
             changes |= {"n_steps": self._steps_between_updates(config.algorithm.lane_units()), "update_interval": 0}
         if self.no_data_load:
-            forgotten = dict.fromkeys(("data", "symbols", "start_date", "end_date"), "")
-            changes |= {**forgotten, "historical_lanes": "all", "no_data_load": False}
+            dropped = dict.fromkeys(("data", "symbols", "start_date", "end_date"), "")
+            changes |= {**dropped, "historical_lanes": "all", "no_data_load": False}
         return changes
 
     def _steps_between_updates(self, accounts: int) -> int:
+        """Steps of each account between updates."""
         if self.update_interval % accounts == 0:
             return self.update_interval // accounts
         below = self.update_interval // accounts * accounts
         near = " or ".join(str(count) for count in (below, below + accounts) if count)
         raise UserError(
-            f"update_interval {self.update_interval} is not a multiple of n_envs {accounts}; nearest: {near}, "
+            f"update_interval {self.update_interval}: must be a multiple of n_envs {accounts}; nearest: {near}; "
             "or change --n-envs"
         )
 
@@ -102,7 +107,7 @@ class RecurrentSettings(NetworkSettings):
     """A recurrent network, which can also learn to predict the next day."""
 
     hidden_size: Annotated[int, Range(at_least=8, at_most=4096)] = 256
-    """Units of each LSTM; for network clstm a multiple of its 8 heads."""
+    """Units of each LSTM; with network clstm a multiple of its 8 heads."""
     aux_coef: Annotated[float, Range(at_least=0, at_most=100)] = 0.0
     """Weight of the error in predicting the next day's price, volatility and volume; 0 = nothing is predicted."""
 
@@ -114,7 +119,7 @@ class LSTMSettings(RecurrentSettings):
     """One recurrent layer."""
 
     lstms: Literal["shared", "two"] = "shared"
-    """Whether actor and critic of network lstm share one LSTM or have one each."""
+    """Whether actor and critic of network lstm share one LSTM or have one each ("two")."""
 
     told_elsewhere: ClassVar[Mapping[str, str]] = {
         "attention_window": "network lstm has no attention; leave it out or use --network clstm"
@@ -130,7 +135,7 @@ class LSTMSettings(RecurrentSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class CLSTMSettings(RecurrentSettings):
-    """The guide's three blocks of LSTM and attention."""
+    """The guide's cascade: three blocks of LSTM and attention."""
 
     attention_window: Annotated[int, Range(at_least=2, at_most=512)] = 20
     """Steps, including the current one, that the attention of network clstm sees."""
@@ -142,7 +147,7 @@ class CLSTMSettings(RecurrentSettings):
     def validate(self) -> None:
         """Check that the attention heads divide the units."""
         if self.hidden_size % HEADS:
-            raise UserError(f"hidden_size {self.hidden_size}: network clstm needs a multiple of its {HEADS} heads")
+            raise UserError(f"hidden_size {self.hidden_size}: must be a multiple of the {HEADS} heads of network clstm")
 
     def build(self, problem: "EnvProblem", config: AnyConfig) -> "CLSTMPolicy":
         """The network for a problem's observations and actions."""

@@ -1,4 +1,4 @@
-"""Options trading: the presets, and what can be done with it."""
+"""Options trading as a workload: its presets and capabilities."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SMALL = preset(
     "Train on a laptop: about a million days.",
-    # A day costs a CPU nearly the same for 64 accounts as for 256: many accounts and few days between updates.
+    # A day costs a CPU nearly the same for 64 accounts as for 256, hence many accounts and few days between updates.
     n_envs=256,
     n_steps=32,
     sequence_length=32,
@@ -45,6 +45,7 @@ class Trading(Workload):
     networks: ClassVar[Mapping[str, Mapping[str, type[NetworkSettings]]]] = {
         "ppo": {"lstm": LSTMSettings, "clstm": CLSTMSettings}
     }
+    # The guide's rate for the critic; its rate for the actor is PPO's default.
     defaults: ClassVar[Mapping[str, Any]] = {"learning_rate_critic": 1e-3}
     presets: ClassVar[Mapping[str, Preset]] = {
         "debug": preset(
@@ -78,6 +79,8 @@ class Trading(Workload):
         "guide": preset(
             "Train as the guide does: its network, rates, update interval and 1,000 episodes, on eight accounts.",
             network="clstm",
+            # 8 x 16 steps are the guide's update interval of 128. Its other choices, too: one epoch over the rollout as
+            # one batch, one-step advantages and no entropy bonus.
             n_envs=8,
             n_steps=16,
             sequence_length=16,
@@ -93,7 +96,7 @@ class Trading(Workload):
             log_every=10,
         ),
         "sb3": _SMALL.but(
-            "Train with sizes that sb3-contrib's RecurrentPPO is usually given; learns from whole roll-outs, too.",
+            "Train with sizes that sb3-contrib's RecurrentPPO is usually given, on sequences as long as a rollout.",
             n_envs=64,
             n_steps=128,
             sequence_length=128,
@@ -108,8 +111,9 @@ class Trading(Workload):
     }
     baselines = ("hold", "random", "buy_and_hold", "always_call", "momentum", "oracle")
     peers: ClassVar[tuple[str, ...]] = ("sb3",)
-    # RecurrentPPO has an LSTM for the actor and one for the critic.
+    # RecurrentPPO has one LSTM for the actor and one for the critic.
     like_peers: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sb3": {"lstms": "two"}}
+    # Imported once by the fork server, before it forks the ranks.
     preloads = (
         "lockstep.algorithms.ppo.learner",
         "lockstep.workloads.trading.problem",
@@ -117,29 +121,30 @@ class Trading(Workload):
     )
 
     def problem(self, config: TradingConfig, world: "World") -> "EnvProblem":
-        """Accounts on this rank's device. Called by every rank."""
+        """The accounts, on this rank's device. Called by every rank."""
         from lockstep.workloads.trading.problem import trading_problem
 
         return trading_problem(config, world)
 
     def fit(self, config: TradingConfig, explicit: Collection[str]) -> tuple[TradingConfig, list[str]]:
-        """Check that the data can be read and traded, before anything is started."""
+        """Check that the data can be read and has enough days, before any process is started."""
         settings = config.workload
         if not settings.data:
             return config, []
-        from lockstep.workloads.trading.history import load_history
+        from lockstep.workloads.trading.market.history import load_history
 
         history = load_history(settings)
+        # Both raise an error if there are too few days.
         history.starts("train", settings.episode_length)
         if settings.validation_part:
             history.starts("validation", settings.episode_length)
         first, last, unseen = (date.fromordinal(int(day)) for day in (*history.day[[0, -1]], history.validation_day))
-        days = f"{first} to {last}, those from {unseen} on kept from training"
+        days = f"{first} to {last}; those from {unseen} on are kept from training"
         return config, [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {days}"]
 
     def narrator(self, config: TradingConfig, world: "World") -> "Narrator":
         """A function that reports the progress of a run in the guide's format."""
-        from lockstep.workloads.trading.narration import narrator
+        from lockstep.workloads.trading.reports.narration import narrator
 
         return narrator(config, world)
 
@@ -147,45 +152,45 @@ class Trading(Workload):
         self, name: str, config: TradingConfig, world: "World", episodes: int, seed: int
     ) -> "Evaluation":
         """Evaluate one of `baselines`, on the validation days if there is data. Called by every rank."""
-        from lockstep.workloads.trading.baselines import evaluate_baseline
+        from lockstep.workloads.trading.reports.baselines import evaluate_baseline
 
         settings = config.workload
         return evaluate_baseline(
-            name, settings, world, episodes, seed, historical=bool(settings.data), split=settings.judged_on
+            name, settings, world, episodes, seed, historical=bool(settings.data), split=settings.evaluation_split
         )
 
     def judge(self, config: TradingConfig, learner: "Learner", world: "World") -> "Callable[[int, int], Evaluation]":
         """A function that evaluates a trained policy, on the validation days if there is data."""
-        from lockstep.workloads.trading.report import judge
+        from lockstep.workloads.trading.reports.report import judge
 
         return judge(config.workload, learner, world)
 
     def more_results(self, config: TradingConfig, results: dict[str, Any]) -> dict[str, Any]:
-        """Say which prices an evaluation was made on."""
+        """Say which prices an evaluation was done on."""
         settings = config.workload
-        days = {"train": "the days of training", "validation": "the days of validation, none of them trained on"}
-        return {"on": days[settings.judged_on] if settings.data else f"simulated prices ({settings.market})"}
+        days = {"train": "the training days", "validation": "the validation days, which were kept from training"}
+        return {"on": days[settings.evaluation_split] if settings.data else f"simulated prices ({settings.market})"}
 
     def report(self, config: TradingConfig, learner: "Learner", world: "World", episodes: int, seed: int) -> Comparison:
-        """Compare a trained policy with itself without memory, with `baselines`, and on days that it never saw."""
-        from lockstep.workloads.trading.report import report
+        """Compare a trained policy with itself without memory and with `baselines`, also on days kept from training."""
+        from lockstep.workloads.trading.reports.report import report
 
         return report(config, learner, world, episodes, seed)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Trade one episode after another, yielding a scene after every day."""
-        from lockstep.workloads.trading.watch import scenes
+        from lockstep.workloads.trading.reports.watch import scenes
 
         return scenes(request.config.workload, request.act, request.seed)
 
     def blotter(self, request: PlayRequest) -> Iterator[tuple[list[str], float]]:
         """Trade one episode after another, yielding for each the lines of its blotter and its reward."""
-        from lockstep.workloads.trading.watch import blotter
+        from lockstep.workloads.trading.reports.watch import blotter
 
         return blotter(request.config.workload, request.act, request.seed)
 
     def run_peer(self, name: str, config: TradingConfig, updates: int, device: str) -> int:
-        """Continue training with one of `peers`, for some updates of these sizes; returns the environment steps."""
+        """Continue training with one of `peers` for a number of updates; returns the environment steps made."""
         from lockstep.workloads.trading import peers
 
         return peers.TRAINERS[name](config, updates, device)

@@ -1,0 +1,1 @@
+"""How a policy is judged and shown: baselines, comparison tables, charts, blotter and progress lines."""

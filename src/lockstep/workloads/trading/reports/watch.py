@@ -1,0 +1,158 @@
+"""Shows a policy trading: the blotter of an episode, and an animated chart of the price and the account."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lockstep.envs.vector_env import Transition
+from lockstep.reporting.film import Scene
+from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL
+from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.market.history import load_history
+from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.reports import chart
+from lockstep.workloads.trading.reports.baselines import TRADERS
+
+HEADING = (
+    f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "
+    f"{'closed':>6} {'realised $':>11} {'open':>5} {'account $':>12}"
+)
+_PICTURE = (640, 240)  # Pixels of one chart; a frame has two, one above the other.
+
+
+class Act(Protocol):
+    """Maps observations (1, ...) to actions (1,) and, if available, the probabilities they were drawn with."""
+
+    def __call__(self, observation: Tensor, begins: bool = False) -> tuple[Tensor, Tensor | None]:
+        """`begins`: this is the first observation of an episode."""
+
+
+@dataclass
+class Day:
+    """What happened to the account in one step."""
+
+    number: int
+    env: TradingEnv
+    price: float
+    """The price at which the action was executed."""
+    action: int
+    transition: Transition
+    score: float
+    """Sum of the rewards so far."""
+
+    @property
+    def traded(self) -> bool:
+        """Whether anything was opened, closed or expired."""
+        account = self.env.account
+        return bool(account.opened[0]) or bool(account.closed[0])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over."""
+        return bool(self.transition.terminated | self.transition.truncated)
+
+    def line(self) -> str:
+        """The day as a line of the blotter."""
+        account = self.env.account
+        opened, closed = int(account.opened[0]), int(account.closed[0])
+        # Options that expire, or are closed by a margin call, are not the policy's action.
+        action = ACTIONS[self.action] if opened or self.action == CLOSE_ALL or not closed else "settled"
+        contracts, realised = f"{opened}" if opened else "", f"{float(account.realised[0]):,.2f}" if closed else ""
+        return (
+            f"{self.number:4} {self.price:9.2f}  {action:20} {contracts:>9} {float(account.traded[0]):11,.2f} "
+            f"{float(account.costs[0]):9,.2f} {closed or '':>6} {realised:>11} "
+            f"{int(account.positions.open[0].sum()):5} {float(account.value[0]):12,.2f}"
+        )
+
+
+def blotter(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[tuple[list[str], float]]:
+    """Yield the trades and the reward of one episode after another: the episodes of an evaluation with this seed.
+
+    `act`: a network's policy, or the name of one of TRADERS.
+    """
+    for number in count():
+        env, days = _episode(settings, act, seed, number)
+        symbol = f" of {env.symbols[int(env.market.symbol()[0])]}" if env.symbols and env.market.historical[0] else ""
+        # `env` is the state of the current day: each line is made before the next day is traded.
+        lines = [f"Episode {number + 1}{symbol}: {settings.initial_capital:,.2f} dollars", HEADING]
+        for day in days:
+            lines += [day.line()] if day.traded else []
+        yield [*lines, *_statement(day)], day.score
+
+
+def _statement(day: Day) -> list[str]:
+    """The results of an episode, in two lines."""
+    info = {name: float(value[0]) for name, value in day.transition.info.items()}
+    end = "bankrupt" if info["bankrupt"] else f"{day.number} days"
+    return [
+        f"{end}: Return: ${info['profit']:,.2f}, Win Rate: {info['win_rate']:.1%} ({info['closed_trades']:.0f} closed, "
+        f"{info['open_positions']:.0f} open), costs ${info['costs']:,.2f}",
+        f"Sharpe {info['sharpe']:.2f}, Sortino {info['sortino']:.2f}, drawdown {info['drawdown']:.1%}, turnover "
+        f"{info['turnover']:.2f}, exposure {info['exposure']:.2f}, underlying {info['underlying']:+.1%}",
+    ]
+
+
+def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
+    """Yield a scene for every day of endless episodes: those of an evaluation with this seed."""
+    for number in count():
+        env, days = _episode(settings, act, seed, number)
+        prices, values = [float(env.market.spot[0])], [settings.initial_capital]
+        for day in days:
+            prices.append(float(env.market.spot[0]))
+            values.append(float(env.account.value[0]))
+            yield Scene(
+                text="\n".join((HEADING, day.line())),
+                image=_picture(prices, values, int(env.limit[0])),
+                caption=f"day {day.number}   {ACTIONS[day.action]}   account {values[-1]:,.0f}",
+                score=day.score,
+                ended=day.ended,
+            )
+
+
+def _episode(settings: MarketSettings, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
+    """The environment and the days of one episode, given its number."""
+    history = load_history(settings) if settings.data else None
+    # Account `number` of an evaluation starts with the same market, so this is that account's first episode.
+    env = TradingEnv(
+        settings,
+        torch.tensor([number]),
+        seed,
+        torch.device("cpu"),
+        history=history,
+        historical=history is not None,
+        split=settings.evaluation_split,
+    )
+    observation = env.reset()
+    return env, _days(env, act, observation)
+
+
+def _days(env: TradingEnv, act: Act | str, observation: Tensor) -> Iterator[Day]:
+    score = 0.0
+    for number in count(1):
+        price = float(env.market.spot[0])
+        action = TRADERS[act](env) if isinstance(act, str) else act(observation, begins=number == 1)[0]
+        # `advance`, not `step`: the account must not restart before its last day was shown.
+        transition = env.advance(action)
+        observation, score = transition.observation, score + float(transition.reward)
+        day = Day(number, env, price, int(action), transition, score)
+        yield day
+        if day.ended:
+            return
+
+
+def _picture(prices: list[float], values: list[float], days: int) -> np.ndarray:
+    """The price above, the account below."""
+    charts = (
+        chart.draw({"price": prices}, "underlying", _PICTURE, days),
+        chart.draw({"account": values}, "account value in dollars", _PICTURE, days),
+    )
+    picture = Image.new("RGB", (_PICTURE[0], 2 * _PICTURE[1]))
+    for number, part in enumerate(charts):
+        picture.paste(part, (0, number * _PICTURE[1]))
+    return np.asarray(picture)
