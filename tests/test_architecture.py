@@ -26,7 +26,7 @@ FLOORS = (
     *("storage", "reporting", "diagnostics", "run", "envs", "rl", "algorithms", "workloads"),
 )
 """From the ground up; what is not named here (the command line, the API) is on top."""
-MOST_FILES = {"workloads/trading": 30, "workloads/snakes3v3": 34, "algorithms/tdmpc2": 25}
+MOST_FILES = {"workloads/trading": 30, "algorithms/tdmpc2": 25}
 """Games whose parts are many and small."""
 RANK_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 RANKS_BEFORE_TORCH = {("launch", "environment"), ("launch", "rank_setup")}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
 
 CPU = torch.device("cpu")
 APART = [[[row, 12], [row, 13], [row, 14]] for row in (0, 2, 4, 6, 8, 9)]

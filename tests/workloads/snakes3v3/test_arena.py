@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.arena import ArenaResult, play_games
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action
-from lockstep.workloads.snakes3v3.rules import SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.matches.arena import ArenaResult, play_games
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action
 
 PUBLISHED = {
     ("random", "random"): (0.89, 0.71, 65, 50),

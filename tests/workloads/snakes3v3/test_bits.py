@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.bits import RowBits
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
 
 CPU = torch.device("cpu")
 RULES = [

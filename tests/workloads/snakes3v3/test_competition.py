@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.competition import CompetitionGame, decode, encode, export_submission
-from lockstep.workloads.snakes3v3.gamelog import positions, read_log, record_game, replay, write_log
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.export import export_submission
+from lockstep.workloads.snakes3v3.competition.gamelog import positions, read_log, record_game, replay, write_log
+from lockstep.workloads.snakes3v3.competition.interface import CompetitionGame, decode, encode
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.matches import render
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 
 SHORT = GameRules(max_steps=30)
 

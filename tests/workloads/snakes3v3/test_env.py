@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
+from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
 
 CPU = torch.device("cpu")
 UP, DOWN, LEFT, RIGHT = range(4)

@@ -3,10 +3,10 @@ import torch
 
 from lockstep.compute.graphs import Recording
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import DOWN, LEFT, RIGHT, SNAKES_3V3, SNAKES_5P, UP, GameRules
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import DOWN, LEFT, RIGHT, SNAKES_3V3, SNAKES_5P, UP, GameRules
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 CPU = torch.device("cpu")
 FAR = [[5, 6], [5, 7], [5, 8], [7, 7], [7, 8]]

@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import submission
-from lockstep.workloads.snakes3v3.competition import CompetitionGame
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.competition import submission
+from lockstep.workloads.snakes3v3.competition.interface import CompetitionGame
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 CPU = torch.device("cpu")
 SNAKES = [[[row, 12], [row, 13], [row, 14]] for row in (0, 2, 4, 6, 8)]

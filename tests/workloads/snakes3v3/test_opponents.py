@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES, difficulty
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, SCHEDULES, difficulty
 
 CPU = torch.device("cpu")
 MOVES = [(-1, 0), (1, 0), (0, -1), (0, 1)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.workloads.snakes3v3.opposition import LADDER, Schedule
+from lockstep.workloads.snakes3v3.opponents.opposition import LADDER, Schedule
 
 
 def at(game, strategy="curriculum", opponent="schedule", **changes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 pettingzoo_test = pytest.importorskip("pettingzoo.test", reason="pettingzoo is not installed")
 

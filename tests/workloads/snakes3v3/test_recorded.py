@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rewards import jidi
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.observations.observe import observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
+from lockstep.workloads.snakes3v3.training.rewards import jidi
 
 RECORDING = Path(__file__).parents[4] / "shared/data/snakes3v3/transitions.jsonl.gz"
 CPU = torch.device("cpu")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lockstep.compute import random
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import position
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.position import position
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 UP, DOWN, LEFT, RIGHT = range(4)
 DELTAS = {UP: (-1, 0), DOWN: (1, 0), LEFT: (0, -1), RIGHT: (0, 1)}

@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.matches import render
 
 SNAKES = [[[5, 19], [5, 0], [5, 1], [4, 1]], *([[row, 5], [row, 6], [row, 7]] for row in (0, 1, 2, 3, 9))]
 

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import GameStep, SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rewards import (
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import GameStep, SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.training.rewards import (
     AHEAD,
     BEHIND,
     EVEN,
@@ -17,7 +18,6 @@ from lockstep.workloads.snakes3v3.rewards import (
     lead,
     standing,
 )
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
 
 HEADS = torch.tensor([[[0, 0], [5, 5], [9, 19]]])
 BEANS = torch.tensor([[[3, 4], [-1, -1], [9, 17], [-1, -1], [-1, -1]]])

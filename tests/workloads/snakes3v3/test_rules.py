@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 CPU = torch.device("cpu")
 

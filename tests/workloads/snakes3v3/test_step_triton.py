@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import GameRules
-from lockstep.workloads.snakes3v3.step import FusedStep
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.step import FusedStep
 
 SEED = 2**40 + 5
 # A board so crowded that snakes find no room, and games end early.
@@ -62,7 +62,7 @@ def test_kernels_play_the_same_game_step_by_step(interpret):
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
-    from lockstep.workloads.snakes3v3 import step_triton
+    from lockstep.workloads.snakes3v3.engine import step_triton
 
     built = build_kernels(step_triton, "step_kernel", "restart_kernel")
     game = Fused(CROWDED, torch.arange(2), torch.device("cpu"))

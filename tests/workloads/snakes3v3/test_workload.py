@@ -10,10 +10,10 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.snakes3v3.observations import SIZES
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES
-from lockstep.workloads.snakes3v3.rewards import REWARDS
+from lockstep.workloads.snakes3v3.observations.observe import SIZES
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, SCHEDULES
 from lockstep.workloads.snakes3v3.settings import ObservationKind
+from lockstep.workloads.snakes3v3.training.rewards import REWARDS
 from lockstep.workloads.snakes3v3.workload import Snakes3v3
 
 SNAKES = Snakes3v3()

@@ -9,10 +9,10 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.matches import render
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
 from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 try:

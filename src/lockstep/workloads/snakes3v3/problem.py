@@ -9,13 +9,13 @@ from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import evaluate
 from lockstep.rl.problem import TeamProblem
 from lockstep.rl.target_networks import PastSelves
-from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
-from lockstep.workloads.snakes3v3.first_weights import stored_weights
-from lockstep.workloads.snakes3v3.observations import SIZES
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.observations.observe import SIZES
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 from lockstep.workloads.snakes3v3.settings import TEAM, SnakesConfig, SnakesSettings
+from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
+from lockstep.workloads.snakes3v3.training.initial_weights import stored_weights
 
 NAME = "snakes3v3"
 

@@ -8,7 +8,7 @@ from lockstep.algorithms.ddpg.settings import DDPGSettings
 from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Count, OffOrCount, Range
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 TEAM = 0
 """Index of the trained team."""

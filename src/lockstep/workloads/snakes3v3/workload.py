@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
     from lockstep.rl.problem import TeamProblem
-    from lockstep.workloads.snakes3v3.arena import ArenaResult
+    from lockstep.workloads.snakes3v3.matches.arena import ArenaResult
 
 
 class Snakes3v3(Workload):
@@ -149,30 +149,30 @@ class Snakes3v3(Workload):
         self, config: SnakesConfig, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
     ) -> "ArenaResult":
         """Play games between two contestants, half of them from each side."""
-        from lockstep.workloads.snakes3v3.arena import contest
+        from lockstep.workloads.snakes3v3.matches.arena import contest
 
         return contest(config.workload.rules, team, against, games, seed, world)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play game after game, yielding a scene per step."""
-        from lockstep.workloads.snakes3v3.watch import scenes
+        from lockstep.workloads.snakes3v3.matches.watch import scenes
 
         return scenes(request.config.workload, request.act, request.seed)
 
     def write_log(self, config: SnakesConfig, act: Acting, seed: int, path: Path) -> None:
         """Play the first game of a seed and write its log to a JSON file."""
-        from lockstep.workloads.snakes3v3.watch import write_game
+        from lockstep.workloads.snakes3v3.matches.watch import write_game
 
         write_game(config.workload, act, seed, path)
 
     def read_log(self, path: Path) -> "Iterator[Scene]":
         """Yield the scenes of a game logged to a JSON file."""
-        from lockstep.workloads.snakes3v3.watch import logged_scenes
+        from lockstep.workloads.snakes3v3.matches.watch import logged_scenes
 
         return logged_scenes(path)
 
     def export(self, form: str, config: SnakesConfig, weights: "Mapping[str, Tensor]", path: Path) -> None:
         """Write a trained team as one of `exports`."""
-        from lockstep.workloads.snakes3v3.export import export_team
+        from lockstep.workloads.snakes3v3.competition.export import export_team
 
         export_team(config, weights, path)

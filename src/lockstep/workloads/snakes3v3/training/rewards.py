@@ -10,8 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.game import GameStep, SnakesGame
-from lockstep.workloads.snakes3v3.perspective import selection
+from lockstep.workloads.snakes3v3.engine.game import GameStep, SnakesGame
+from lockstep.workloads.snakes3v3.observations.perspective import selection
 
 EVEN, WON, LOST, AHEAD, BEHIND = range(5)
 """Standing of a team: won or lost at the end of a game, ahead or behind before; even at any time."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, difficulty
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.observations.observe import observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, difficulty
 from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 LADDER = ("random", "level1", "level2", "level3", "level4")

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.rules import BEAN, FIRST_SNAKE, GameRules, snake_bit
+from lockstep.workloads.snakes3v3.engine.rules import BEAN, FIRST_SNAKE, GameRules, snake_bit
 
 MOST_OTHERS = 5
 """Entries for other players; if there are fewer, the last entries are nobody."""

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
 
 _CHUNK = 10
 """Bits per table lookup: small enough for the tables to stay in a GPU's fastest cache."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from lockstep.errors import UserError
 from lockstep.storage.tensor_file import Form
 from lockstep.storage.weights import load_weights, misfit
-from lockstep.workloads.snakes3v3.observations import SIZES
+from lockstep.workloads.snakes3v3.observations.observe import SIZES
 from lockstep.workloads.snakes3v3.settings import SnakesConfig, SnakesSettings
 
 _FIRST_LAYER = "actor.0.weight"

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from lockstep.config.fields import nearest
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.perspective import Perspective, perspective
-from lockstep.workloads.snakes3v3.rich import MOST_BEANS, RICH_SIZE, rich
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.observations.cell_queries import look, offsets
+from lockstep.workloads.snakes3v3.observations.perspective import Perspective, perspective
+from lockstep.workloads.snakes3v3.observations.rich import MOST_BEANS, RICH_SIZE, rich
 from lockstep.workloads.snakes3v3.settings import ObservationKind
-from lockstep.workloads.snakes3v3.sight import look, offsets
 
 SIZES: dict[str, int] = {"jidi26": 26, "guide30": 30, "final35": 35, "rich": RICH_SIZE}
 """Length of each kind of vector; entries for absent players or beans are 0."""

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules, snake_bit
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules, snake_bit
 
 Cell = list[int]
 """Row and column."""

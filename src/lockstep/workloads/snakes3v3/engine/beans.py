@@ -6,9 +6,9 @@ E: boards, B: maximum number of beans, C: cells, H: rows, S: bytes of a board.
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.random_draws import pick
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
+from lockstep.workloads.snakes3v3.engine.bits import RowBits
+from lockstep.workloads.snakes3v3.engine.random_draws import pick
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
 
 
 def sow(grid: Tensor, free: Tensor, bits: RowBits, missing: Tensor, words: list[Tensor], rules: GameRules) -> Tensor:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.workloads.snakes3v3 import beans, torus
-from lockstep.workloads.snakes3v3.boards import Boards
-from lockstep.workloads.snakes3v3.random_draws import START, STEP, pick, step_words
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, snake_bit
+from lockstep.workloads.snakes3v3.engine import beans, torus
+from lockstep.workloads.snakes3v3.engine.boards import Boards
+from lockstep.workloads.snakes3v3.engine.random_draws import START, STEP, pick, step_words
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, snake_bit
 
 _WARPS = 1
 """Of a board's program on the GPU."""
@@ -120,7 +120,7 @@ class FusedStep:
 
     def __init__(self, boards: Boards, seed: int) -> None:
         # Triton is missing on machines without a GPU, so it is imported only where its kernels are used.
-        from lockstep.workloads.snakes3v3 import step_triton
+        from lockstep.workloads.snakes3v3.engine import step_triton
 
         rules, device = boards.rules, boards.device
         self._boards, self._kernels = boards, step_triton

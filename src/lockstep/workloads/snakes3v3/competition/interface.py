@@ -1,25 +1,18 @@
-"""The competition's interface: dict observations, one-hot actions, and teams exported for its platform."""
+"""The competition's interface: dict observations and one-hot actions."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
 
-from lockstep.config.fields import nearest
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import submission
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import position
-from lockstep.workloads.snakes3v3.rules import FIRST_SNAKE, SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.competition.position import position
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import FIRST_SNAKE, SNAKES_3V3, GameRules
 
 DIRECTIONS = ("up", "down", "left", "right")
 """The names of the actions."""
 
-Arrays = dict[str, NDArray[Any]]
 OneHot = list[list[int]]
 """An action as the platform writes it: [[0, 0, 0, 1]]."""
 
@@ -94,39 +87,3 @@ class CompetitionGame:
 
     def _directions(self) -> list[str]:
         return [DIRECTIONS[direction] for direction in self.game.directions[0].tolist()]
-
-
-def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> None:
-    """Write a team for the competition's platform into a folder: `submission.py`, which needs numpy only, and weights.
-
-    The actor takes observations (B, A, D) of that kind. Allowed layers: linear, ReLU, bidirectional LSTM over the team.
-    """
-    if observation not in submission.OBSERVATIONS:
-        known = list(submission.OBSERVATIONS)
-        near = nearest(observation, known) or "rich"
-        raise UserError(f'observation "{observation}": unknown; the nearest is {near}; known: {", ".join(known)}')
-    arrays: Arrays = {"observation": np.frombuffer(observation.encode(), dtype=np.uint8)}
-    for number, layer in enumerate(actor):
-        arrays |= {f"{number}.{name}": array for name, array in _layer(layer).items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "weights.npz").open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    (folder / "submission.py").write_text(Path(submission.__file__).read_text())
-
-
-def _layer(layer: nn.Module) -> Arrays:
-    """The arrays of one layer, by the names that `submission.forward` looks for."""
-    if isinstance(layer, nn.ReLU):
-        # A ReLU has no weights; the entry only marks its place among the layers.
-        return {"relu.at": np.zeros(1, dtype=np.float32)}
-    lstm = getattr(layer, "lstm", None)
-    if isinstance(lstm, nn.LSTM) and lstm.bidirectional and lstm.num_layers == 1:
-        return _arrays("lstm", lstm)
-    if isinstance(layer, nn.Linear):
-        return _arrays("linear", layer)
-    kind = type(layer).__name__
-    raise UserError(f"a {kind} cannot be exported; allowed: Linear, ReLU, a one-layer bidirectional LSTM over the team")
-
-
-def _arrays(kind: str, layer: nn.Module) -> Arrays:
-    return {f"{kind}.{name}": value.detach().float().cpu().numpy() for name, value in layer.state_dict().items()}

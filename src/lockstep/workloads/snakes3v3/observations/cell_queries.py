@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, FIRST_SNAKE, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, FIRST_SNAKE, GameRules
 
 
 def offsets(rules: GameRules, here: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:

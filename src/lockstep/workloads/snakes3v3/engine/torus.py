@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.rules import DOWN, LEFT, RIGHT, UP, GameRules
+from lockstep.workloads.snakes3v3.engine.rules import DOWN, LEFT, RIGHT, UP, GameRules
 
 SEARCH_ORDER = (RIGHT, DOWN, UP, LEFT)
 """The order in which the search for room looks at the neighbours of a cell."""

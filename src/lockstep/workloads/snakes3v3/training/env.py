@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from lockstep.envs.vector_env import Transition
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.opposition import Opposition
-from lockstep.workloads.snakes3v3.rewards import REWARDS
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition
 from lockstep.workloads.snakes3v3.settings import ObservationKind
+from lockstep.workloads.snakes3v3.training.rewards import REWARDS
 
 
 class SnakesTeamEnv:

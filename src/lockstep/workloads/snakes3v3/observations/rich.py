@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.perspective import MOST_OTHERS, Perspective
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
-from lockstep.workloads.snakes3v3.sight import look, offsets, places, steps_to_bean
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
+from lockstep.workloads.snakes3v3.observations.cell_queries import look, offsets, places, steps_to_bean
+from lockstep.workloads.snakes3v3.observations.perspective import MOST_OTHERS, Perspective
 
 MOST_BEANS = 5
 _RADIUS = 4

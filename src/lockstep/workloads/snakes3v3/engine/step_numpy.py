@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.boards import Boards
-from lockstep.workloads.snakes3v3.random_draws import step_words
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.boards import Boards
+from lockstep.workloads.snakes3v3.engine.random_draws import step_words
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT
 
 Array = NDArray[Any]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from lockstep.reporting.film import Scene
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.gamelog import read_log, record_game, replay, write_log
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
-from lockstep.workloads.snakes3v3.players import Act, policy_of
+from lockstep.workloads.snakes3v3.competition.gamelog import read_log, record_game, replay, write_log
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.matches import render
+from lockstep.workloads.snakes3v3.matches.players import Act, policy_of
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, Policy
 from lockstep.workloads.snakes3v3.settings import TEAM, SnakesSettings
 
 _CELL = 28

@@ -10,11 +10,11 @@ import torch
 
 from lockstep.errors import UserError
 from lockstep.untrusted import parse_json, read_regular
-from lockstep.workloads.snakes3v3.competition import DIRECTIONS, CompetitionGame, encode
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import Policy
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.interface import DIRECTIONS, CompetitionGame, encode
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.opponents.scripted import Policy
 
 GameLog = dict[str, Any]
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.config.fields import nearest
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.perspective import selection
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
-from lockstep.workloads.snakes3v3.sight import look
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
+from lockstep.workloads.snakes3v3.observations.cell_queries import look
+from lockstep.workloads.snakes3v3.observations.perspective import selection
 
 Policy = Callable[[SnakesGame, Sequence[int]], Tensor]
 """Maps a game and some players of one team to their actions, (E, A) int64."""

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from lockstep.compute.random_triton import philox
-from lockstep.workloads.snakes3v3.rules import BEAN_BIT, GameRules
-from lockstep.workloads.snakes3v3.torus import NO_ROOM
+from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
+from lockstep.workloads.snakes3v3.engine.torus import NO_ROOM
 
 _MASK = tl.constexpr(0xFFFFFFFF)
 _BEAN = tl.constexpr(BEAN_BIT)

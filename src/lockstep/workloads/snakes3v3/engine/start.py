@@ -7,10 +7,10 @@ That is a uniform choice among the remaining places. It is made here without rej
 import torch
 from torch import Tensor
 
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.random_draws import pick
-from lockstep.workloads.snakes3v3.rules import GameRules, snake_bit
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.bits import RowBits
+from lockstep.workloads.snakes3v3.engine.random_draws import pick
+from lockstep.workloads.snakes3v3.engine.rules import GameRules, snake_bit
 
 
 def place(grid: Tensor, bits: RowBits, words: Tensor, rules: GameRules) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,10 @@ from lockstep.config.fields import nearest
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.workloads.capabilities import Contestant
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
-from lockstep.workloads.snakes3v3.players import contestant_policy
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.matches.players import contestant_policy
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, Policy
 
 _Z = 1.959964
 """Standard deviations on either side of 95% of a normal distribution."""

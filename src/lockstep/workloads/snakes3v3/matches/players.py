@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from lockstep.workloads.capabilities import Contestant
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, Policy
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.observations.observe import observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, Policy
 from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 Act = Callable[[Tensor], tuple[Tensor, Any]]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.rules import GameRules, snake_bit
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.bits import RowBits
+from lockstep.workloads.snakes3v3.engine.rules import GameRules, snake_bit
 
 _ALIGNMENT = 8
 

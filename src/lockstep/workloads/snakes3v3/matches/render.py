@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
 
 Colour = tuple[int, int, int]
 

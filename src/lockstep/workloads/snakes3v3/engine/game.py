@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from lockstep.compute.kernels import kernels_fit
-from lockstep.workloads.snakes3v3 import beans, start
-from lockstep.workloads.snakes3v3.boards import Boards
-from lockstep.workloads.snakes3v3.random_draws import start_words
-from lockstep.workloads.snakes3v3.rules import GameRules
-from lockstep.workloads.snakes3v3.step import DenseStep, FusedStep
-from lockstep.workloads.snakes3v3.step_numpy import SparseStep
+from lockstep.workloads.snakes3v3.engine import beans, start
+from lockstep.workloads.snakes3v3.engine.boards import Boards
+from lockstep.workloads.snakes3v3.engine.random_draws import start_words
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.step import DenseStep, FusedStep
+from lockstep.workloads.snakes3v3.engine.step_numpy import SparseStep
 
 
 @dataclass
