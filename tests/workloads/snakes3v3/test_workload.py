@@ -89,7 +89,7 @@ def test_games_are_counted_in_steps_and_stay_so_in_a_file():
         ("buffer_size=24", "buffer_size 24 is less than one batch"),
         ("self_play=2", "a lane's 2 boards cannot be dealt evenly to 3 opponents .* multiple of lanes x 3 = 24"),
         ("observation=rich27", "observation rich27 .*allowed: one of rich, jidi26, guide30, final35"),
-        ("n_envs=12", "n_envs 12 is no multiple of the run's 8 lanes"),
+        ("n_envs=12", "n_envs 12 must be a multiple of the run's 8 lanes"),
         ("max_episodes=1", "total_timesteps 40 is less than one round's"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
     learner.step()
     old = make(seed=7)
     assert all(torch.equal(a, b) for a, b in zip(learner.model.parameters(), old.model.parameters(), strict=True))
-    past = next(learner._problem.past.networks[0].parameters())
+    past = next(learner._problem.opponent_pool.networks[0].parameters())
     assert torch.equal(past, next(old.model.actor.parameters()))
 
 

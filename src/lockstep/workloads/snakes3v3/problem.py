@@ -7,8 +7,8 @@ from lockstep.algorithms.ddpg.model import untrained_model
 from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import evaluate
+from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.rl.problem import TeamProblem
-from lockstep.rl.target_networks import PastSelves
 from lockstep.workloads.snakes3v3.engine.rules import GameRules
 from lockstep.workloads.snakes3v3.observations.observe import SIZES
 from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
@@ -26,7 +26,7 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
     schedule = training_schedule(settings, config.length)
 
     def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
-        return training_env(settings, schedule, index, seed, device, problem.past)
+        return training_env(settings, schedule, index, seed, device, problem.opponent_pool)
 
     problem = TeamProblem(
         name=NAME,
@@ -34,11 +34,11 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
         action_count=SnakesTeamEnv.action_count,
         make_env=make_env,
         make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
-        past_every=settings.self_play_every,
+        pool_update_every=settings.self_play_every,
     )
     if settings.self_play:
         # A past self starts as the actor starts: built from the same settings and seed, it has the same first weights.
-        problem.past = PastSelves(untrained_model(problem, config).actor.to(device), settings.self_play)
+        problem.opponent_pool = OpponentPool(untrained_model(problem, config).actor.to(device), settings.self_play)
     if settings.load_model:
         problem.first_weights = lambda: stored_weights(config, untrained_model(problem, config).state_dict())
     return problem
@@ -61,7 +61,7 @@ def training_env(
     index: Tensor,
     seed: int,
     device: torch.device,
-    past: PastSelves | None = None,
+    past: OpponentPool | None = None,
 ) -> SnakesTeamEnv:
     """Boards to learn on: shaped rewards for each snake, opponents by the schedule and from the past."""
     rules = settings.rules
