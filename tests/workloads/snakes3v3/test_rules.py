@@ -42,11 +42,11 @@ def test_neighbours_go_round_the_board():
 
 def test_the_shape_of_the_search_by_hand():
     shapes = torus.shapes(CPU)
-    newborn = torus.newborn(SNAKES_3V3, CPU).view(201, 19, 4)
+    bodies = torus.respawn_bodies(SNAKES_3V3, CPU).view(201, 19, 4)
     right_and_down, only_left_and_on = 0b0011, 0b1000 | 1 << 4 + 9 + 2
-    assert newborn[0, shapes[right_and_down]].tolist() == [1, 0, 20, 3], "the corner of an L is not the head"
-    assert newborn[0, shapes[only_left_and_on]].tolist() == [0, 19, 18, 2], "looks left, at its own second cell"
-    assert newborn[45, shapes[0b1001]].tolist() == [45, 46, 44, 2], "a straight line keeps its middle as the head"
+    assert bodies[0, shapes[right_and_down]].tolist() == [1, 0, 20, 3], "the corner of an L is not the head"
+    assert bodies[0, shapes[only_left_and_on]].tolist() == [0, 19, 18, 2], "looks left, at its own second cell"
+    assert bodies[45, shapes[0b1001]].tolist() == [45, 46, 44, 2], "a straight line keeps its middle as the head"
     assert shapes[0] == shapes[0b0100] == torus.NO_ROOM
 
 

@@ -1,4 +1,4 @@
-"""Cells of many boards as bits, one integer per row: a fraction of the memory traffic of one byte per cell.
+"""Sets of cells as bits, one integer per row of a board: a fraction of the memory traffic of one byte per cell.
 
 E: boards, H: rows, W: columns, C: cells, K: chunks of a row, N: chunks in all.
 """
@@ -11,11 +11,11 @@ from torch import Tensor
 from lockstep.workloads.snakes3v3.engine.rules import GameRules
 
 _CHUNK = 10
-"""Bits per table lookup: small enough for the tables to stay in a GPU's fastest cache."""
+"""Bits per table lookup: the tables for 10 bits are small enough for a GPU's fastest cache."""
 
 
 class RowBits:
-    """The operations on rows (E, H) int64 of one kind of board: bit c of row r is the cell r * W + c."""
+    """Operations on rows (E, H) int64 of boards with the same rules: bit c of row r is the cell r * W + c."""
 
     def __init__(self, rules: GameRules, device: torch.device) -> None:
         self._width, self._cells = rules.width, rules.cells
@@ -27,7 +27,7 @@ class RowBits:
         self._population, self._select = _tables(device)
 
     def where_empty(self, grid: Tensor) -> Tensor:
-        """(E, H) the cells of the grids (E, S) that hold nothing."""
+        """(E, H) the empty cells of the grids (E, S)."""
         empty = grid[:, : self._cells].view(len(grid), -1, self._width) == 0
         return (empty * self._column_bit).sum(2)
 
@@ -38,7 +38,8 @@ class RowBits:
         return rows & ~taken.sum(1)
 
     def sideways(self, rows: Tensor, steps: int) -> Tensor:
-        """Each cell takes what the one `steps` to its right has, round the torus."""
+        """Each cell gets the bit of the cell `steps` to its right, across the edge of the torus."""
+        # A rotation of W bits: what leaves at one end enters at the other.
         return (rows >> steps | rows << self._width - steps) & self._all
 
     def first_with_room(self, free: Tensor) -> Tensor:
@@ -46,7 +47,8 @@ class RowBits:
         above, below = free.roll(1, 1), free.roll(-1, 1)
         left, right = self.sideways(free, self._width - 1), self.sideways(free, 1)
         two_beside = above & below | left & right | (above | below) & (left | right)
-        # Three connected cells always have a middle one with two free neighbours.
+        # A group of three connected cells always has a middle cell with two free neighbours. So a cell has room if it
+        # is such a middle cell or lies beside one.
         middle = free & two_beside
         beside = self.sideways(middle, 1) | self.sideways(middle, self._width - 1)
         room = free & (middle | middle.roll(1, 1) | middle.roll(-1, 1) | beside)
@@ -55,7 +57,7 @@ class RowBits:
         return torch.where(room != 0, self._row * self._width + column, self._cells).amin(1)
 
     def chunks(self, rows: Tensor) -> Tensor:
-        """(E, H * K) the rows cut into chunks of _CHUNK bits, in the order of the cells."""
+        """(E, H * K) the rows split into chunks of _CHUNK bits, in the order of the cells."""
         return (rows[:, :, None] >> self._shift & (1 << _CHUNK) - 1).flatten(1)
 
     def counted(self, chunks: Tensor) -> Tensor:
@@ -67,10 +69,12 @@ class RowBits:
 
         Chunks of a second set of rows may follow the first; its cells are numbered from C on.
         """
+        # The chunk: the first whose cumulative count exceeds the number. Then the bit within it, by table.
         place = (counted <= number).sum(1, keepdim=True).clamp(max=chunks.shape[1] - 1)
-        word = chunks.gather(1, place)
-        rank = number - counted.gather(1, place) + self._population.take(word)
-        bit = self._select.take((word * _CHUNK + rank).clamp(min=0, max=len(self._select) - 1))
+        chunk = chunks.gather(1, place)
+        rank = number - counted.gather(1, place) + self._population.take(chunk)
+        # Clamped because a number that is too large must not read outside the table; the result is unused then.
+        bit = self._select.take((chunk * _CHUNK + rank).clamp(min=0, max=len(self._select) - 1))
         per_board = len(self._chunk_start)
         return place // per_board * self._cells + self._chunk_start.take(place % per_board) + bit
 

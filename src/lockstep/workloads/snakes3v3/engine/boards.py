@@ -1,7 +1,8 @@
 """The state of many boards as plain tensors.
 
 E: boards, P: players, B: beans, C: cells, S: bytes of a board. A cell is its flat index row * width + column; cell C is
-"nowhere". Internally the layout is (P, E), which makes operations over few players and many boards fast.
+"nowhere", a dummy target for masked reads and writes. Tensors of the players have the layout (P, E), which makes
+operations over few players and many boards fast.
 """
 
 import torch
@@ -13,6 +14,7 @@ from lockstep.workloads.snakes3v3.engine.bits import RowBits
 from lockstep.workloads.snakes3v3.engine.rules import GameRules, snake_bit
 
 _ALIGNMENT = 8
+"""Boards start at multiples of 8 bytes."""
 
 
 class Boards:
@@ -28,7 +30,8 @@ class Boards:
         self.neighbours = torus.neighbours(rules, device)
         """(C, 4) the cells above, below, to the left and to the right of each cell."""
         self.bits = RowBits(rules, device)
-        # Masked-out writes need a target: the bytes after the last cell, and the row after the last player.
+        # Masked-out writes need a target: the bytes after the last cell, and the row after the last player. There
+        # are at least two such bytes: "nowhere", and the cell around it (see torus.around).
         self.stride = -(-(rules.cells + 2) // _ALIGNMENT) * _ALIGNMENT
         self.grid = zeros(self.count, self.stride, dtype=torch.uint8)
         """(E, S) what each cell holds as a bit: 0 nothing, 1 a bean, 2 << p the snake of player p."""
@@ -48,6 +51,7 @@ class Boards:
         """(E,) time within the episode: 1 before its first step."""
         self.clock, self.episode = zeros(self.count), zeros(self.count)
         """(E,) steps and episodes since the start of the run: the counters of the random numbers."""
+        # Only powers of two occur as an index, because a cell has at most one bit set.
         self._code_of = zeros(snake_bit(rules.players), dtype=torch.uint8)
         for code in range(rules.players + 1):
             self._code_of[1 << code] = code + 1
@@ -95,11 +99,12 @@ class Boards:
 
     @property
     def score(self) -> Tensor:
-        """(E, P) int64: length - 3."""
+        """(E, P) int64: length minus start_length."""
         return self.lengths - self.rules.start_length
 
     def bodies(self, board: int) -> list[list[int]]:
         """List the cells of every snake of one board, head first."""
+        # The trail leads from each cell towards the head, so bodies are read from the tail and reversed.
         ahead, tails = self.trail[board, :, 0].tolist(), self.tail[:-1, board].tolist()
         snakes = []
         for cell, length in zip(tails, self.length[:-1, board].tolist(), strict=True):
@@ -111,6 +116,7 @@ class Boards:
 
     def state(self) -> dict[str, Tensor]:
         """Copies of everything needed to resume, each with E as its first axis."""
+        # Contiguous, because the players' tensors are transposed views.
         return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in self.tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -122,7 +128,7 @@ class Boards:
             tensor.copy_(state[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state itself, each part with E as its first axis."""
+        """The state itself, as views with E as their first axis and without the dummy cells and players."""
         return {
             "grid": self.grid[:, : self.rules.cells],
             "trail": self.trail[:, : self.rules.cells],

@@ -1,4 +1,4 @@
-"""The rules of the game as numbers. Needs no torch."""
+"""The rules of the game. Needs no torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -44,8 +44,8 @@ class GameRules:
             if value < least or (most is not None and value > most):
                 allowed = f"{least} or more" if most is None else f"{least} to {most}"
                 raise UserError(f"{name} is {value}; allowed: {allowed}")
-        # A cell is kept in a byte, some values of which mean "nowhere". And a snake of three rules out at most 14 of
-        # the board's 2 * cells places for the next one, so that with 7 cells for each there is always a place left.
+        # At most 240, because cells are stored in bytes and some values mean "nowhere". At least 7 for each player: a
+        # snake of three cells blocks at most 14 of the board's 2 * cells initial places, so there is always one left.
         if not 7 * self.players + self.beans <= self.cells <= 240:
             needed = 7 * self.players + self.beans
             raise UserError(f"width * height is {self.cells}; allowed: {needed} (for the players and beans) to 240")

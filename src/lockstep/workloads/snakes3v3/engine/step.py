@@ -1,6 +1,6 @@
-"""A step of the game as tensor operations, and as a GPU kernel with bitwise identical results.
+"""A step of the game as torch operations, and as a Triton kernel with bitwise identical results.
 
-`step_numpy` has it for a CPU. E: boards, P: players, H: rows, B: beans.
+`step_numpy` is the version for a CPU. E: boards, P: players, H: rows, B: beans.
 """
 
 import torch
@@ -13,7 +13,7 @@ from lockstep.workloads.snakes3v3.engine.random_draws import START, STEP, pick, 
 from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, snake_bit
 
 _WARPS = 1
-"""Of a board's program on the GPU."""
+"""Warps per board, which has only about 200 cells."""
 
 
 class DenseStep:
@@ -22,14 +22,17 @@ class DenseStep:
     def __init__(self, boards: Boards, seed: int) -> None:
         rules, device = boards.rules, boards.device
         self._boards, self._rules, self._seed = boards, rules, seed
+        # Where each board starts in the flat grid: one index addresses all boards.
         self._base = torch.arange(boards.count, device=device) * boards.stride
         self._next_cell = boards.neighbours.flatten()
         player = torch.arange(rules.players, device=device)[:, None]
+        # One word holds the random turns of all players, as digits to base 3.
         self._turn_radix = 3**player
         self._bit = (2 << player).to(torch.uint8)
         self._is_lower, self._is_other = player > player.T, player != player.T
-        self._around, self._newborn = torus.around(rules, device), torus.newborn(rules, device)
+        self._around, self._respawn_bodies = torus.around(rules, device), torus.respawn_bodies(rules, device)
         self._shapes = torus.shapes(device)
+        # Which of the 16 cells around a start are free, as bits of the index into `shapes`.
         self._places = 1 << torch.arange(16, device=device)
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,26 +43,29 @@ class DenseStep:
         ate, died = self._move(action.T, turn)
         reward = torch.where(died, self._rules.start_length - length.to(torch.float32), ate.to(torch.float32))
         length.copy_(torch.where(died, 0, length + ate))
-        self._vanish(died)
+        # All dead bodies are removed before the first respawn, and players respawn in order: the original's rule.
+        self._remove_dead(died)
         free = boards.bits.where_empty(boards.grid)
         for player in range(self._rules.players):
-            free = self._bring_back(player, died[player], free)
-        self._top_up(free, [second, rest])
+            free = self._respawn(player, died[player], free)
+        self._refill_beans(free, [second, rest])
         boards.clock.add_(1)
         boards.time.add_(1)
+        # The original counts the configured number of beans, not the beans present.
         full = length.sum(0) > self._rules.cells - self._rules.beans
         return reward.T, died.T, full | (length == 0).any(0) | (boards.time > self._rules.max_steps)
 
-    def forget(self) -> None:
-        """Nothing is drawn ahead."""
+    def discard_drawn_words(self) -> None:
+        """Do nothing: words are not drawn ahead."""
 
     def _turns(self, word: Tensor) -> tuple[Tensor, Tensor]:
-        """By how much each snake turns away from a reversal, (P, E) in 1..3, and what is left of the word (E,)."""
+        """How far each snake turns from a forbidden reversal, (P, E) in 1..3, and the remainder of the word (E,)."""
+        # Added to the action modulo 4, 1..3 give each of the three other directions with equal probability.
         digits, rest = pick(word, 3**self._rules.players)
         return digits // self._turn_radix % 3 + 1, rest
 
     def _move(self, action: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn and move every snake; returns (P, E) bool each: ate, died. The dead are still there, headless."""
+        """Turn and move every snake; returns ate and died, (P, E) bool each. Dead bodies stay on the grid, headless."""
         boards = self._boards
         grid, trail = boards.grid.view(-1), boards.trail.view(-1)
         head, tail, direction = boards.head[:-1], boards.tail[:-1], boards.direction[:-1]
@@ -70,6 +76,8 @@ class DenseStep:
         bean = grid.index_select(0, at).view_as(head) == BEAN_BIT
         # If several heads reach one bean, the first player eats it.
         ate = bean & ~(same & self._is_lower[:, :, None]).any(1)
+        # The order of these writes matters: link the old head to the new one, remove tails, then test for collisions.
+        # So a cell that a tail has just left is safe.
         trail.scatter_(0, 2 * head_at, new.view(-1).to(torch.uint8))
         trail.scatter_(0, 2 * head_at + 1, boards.time.to(torch.uint8).repeat(len(head)))
         grid.scatter_(0, tail_at, (ate * self._bit).view(-1))
@@ -77,26 +85,27 @@ class DenseStep:
         # At this point the tails have moved, but new heads are not yet on the grid.
         met = grid.index_select(0, at).view_as(head)
         died = (met > BEAN_BIT) | (same & self._is_other[:, :, None]).any(1)
-        # What a dead snake ran into stays, except a bean, which one of them ate.
+        # What a dead snake ran into stays, except a bean, which one of the heads there ate.
         grid.scatter_(0, at, torch.where(died, met * ~bean, self._bit).view(-1))
         head.copy_(new)
         return ate, died
 
-    def _vanish(self, died: Tensor) -> None:
-        """Empty the cells of the dead."""
+    def _remove_dead(self, died: Tensor) -> None:
+        """Empty the cells of the dead snakes."""
         bits = (died * self._bit).sum(0, dtype=torch.uint8)
         self._boards.grid.bitwise_and_(~bits[:, None])
 
-    def _bring_back(self, player: int, died: Tensor, free: Tensor) -> Tensor:
+    def _respawn(self, player: int, died: Tensor, free: Tensor) -> Tensor:
         """Respawn a player on the boards where it died (E,), if there is room; returns the free cells (E, H)."""
         boards, rules = self._boards, self._rules
         start = torch.where(died, boards.bits.first_with_room(free), rules.cells)
         empty = boards.grid.gather(1, self._around.index_select(0, start)) == 0
         shape = self._shapes.index_select(0, (empty * self._places).sum(1))
-        # A start "nowhere" has a body of cells that are nowhere.
-        body = self._newborn.index_select(0, (torus.NO_ROOM + 1) * start + shape)
+        # Boards where the player did not die start "nowhere", so all their writes go to dummy cells.
+        body = self._respawn_bodies.index_select(0, (torus.NO_ROOM + 1) * start + shape)
         head, second, tail, direction = body.unbind(1)
         boards.grid.scatter_(1, body[:, :3], snake_bit(player))
+        # As if the head had moved there in the last two steps; `trail` stores the next cell and the time.
         links = torch.stack((second, boards.time - 1, head, boards.time), dim=1)
         places = torch.stack((2 * tail, 2 * tail + 1, 2 * second, 2 * second + 1), dim=1)
         boards.trail.flatten(1).scatter_(1, places, links.to(torch.uint8))
@@ -106,30 +115,31 @@ class DenseStep:
         boards.length[player].masked_fill_(found, rules.start_length)
         return boards.bits.without(free, body[:, :3])
 
-    def _top_up(self, free: Tensor, words: list[Tensor]) -> None:
-        """Add beans until the board is full again."""
+    def _refill_beans(self, free: Tensor, words: list[Tensor]) -> None:
+        """Place new beans for those that were eaten, as far as there are free cells."""
         boards, rules = self._boards, self._rules
-        left = beans.survivors(boards.grid, boards.bean_cells)
+        left = beans.remaining(boards.grid, boards.bean_cells)
         missing = rules.beans - left.sum(1)
-        new = beans.sow(boards.grid, free, boards.bits, missing, words, rules)
-        boards.bean_cells.copy_(beans.joined(boards.bean_cells, left, new))
+        new = beans.place_beans(boards.grid, free, boards.bits, missing, words, rules)
+        boards.bean_cells.copy_(beans.merge(boards.bean_cells, left, new))
 
 
 class FusedStep:
-    """A step of every board as one kernel, and new games as another. Needs Triton."""
+    """A step of all boards as one kernel, and restarts as another. Needs Triton."""
 
     def __init__(self, boards: Boards, seed: int) -> None:
-        # Triton is missing on machines without a GPU, so it is imported only where its kernels are used.
+        # Triton is missing on machines without a GPU, so it is imported only when its kernels are used.
         from lockstep.workloads.snakes3v3.engine import step_triton
 
         rules, device = boards.rules, boards.device
         self._boards, self._kernels = boards, step_triton
+        # (4,) the two words of the random key, and the labels of both purposes.
         self._keys = torch.tensor([*random.key_of(seed), random.label_of(STEP), random.label_of(START)], device=device)
         self._tables = (
             boards.neighbours,
             torus.around(rules, device),
             torus.shapes(device),
-            torus.newborn(rules, device),
+            torus.respawn_bodies(rules, device),
         )
         self._straights = torus.straights(rules, device)
         self._sizes = {
@@ -180,8 +190,8 @@ class FusedStep:
             num_warps=_WARPS,
         )
 
-    def forget(self) -> None:
-        """Nothing is drawn ahead."""
+    def discard_drawn_words(self) -> None:
+        """Do nothing: words are not drawn ahead."""
 
     def _state(self) -> tuple[Tensor, ...]:
         b = self._boards

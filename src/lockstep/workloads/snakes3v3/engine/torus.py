@@ -1,4 +1,7 @@
-"""The board's geometry as tables. C: cells; cell C is "nowhere", a dummy target for masked reads and writes."""
+"""The board's geometry as lookup tables. C: cells; cell C is "nowhere", a dummy target for masked reads and writes.
+
+Tables make every step a few gathers without branches, the same for numpy, torch and Triton.
+"""
 
 from functools import cache
 
@@ -8,10 +11,11 @@ from torch import Tensor
 from lockstep.workloads.snakes3v3.engine.rules import DOWN, LEFT, RIGHT, UP, GameRules
 
 SEARCH_ORDER = (RIGHT, DOWN, UP, LEFT)
-"""The order in which the search for room looks at the neighbours of a cell."""
+"""The order in which the original's search for a respawn place visits the neighbours of a cell."""
 NO_ROOM = 18
-"""The shape that is none; 0 to 17 are the ways in which three connected cells are found, see `shapes`."""
+"""The shape for "no three connected cells"; 0 to 17 are the ways in which the search can find three, see `shapes`."""
 
+# A place is the start and two more cells: two of its neighbours (a pair), or one neighbour and a cell beyond (a chain).
 _PAIRS = [(first, second) for second in range(4) for first in range(second)]
 _CHAINS = [(first, beyond) for first in range(4) for beyond in range(3)]
 
@@ -31,7 +35,7 @@ def neighbours(rules: GameRules, device: torch.device) -> Tensor:
 def around(rules: GameRules, device: torch.device) -> Tensor:
     """(C+1, 16) int64: the neighbours of each cell in search order, then the three further neighbours of each of them.
 
-    What is around "nowhere" is a cell further on.
+    The cells around "nowhere" (C) are all the cell C + 1, a second dummy.
     """
     beside = neighbours(rules, torch.device("cpu"))
     nearest = [beside[:, direction] for direction in SEARCH_ORDER]
@@ -49,24 +53,27 @@ def around(rules: GameRules, device: torch.device) -> Tensor:
 def shapes(device: torch.device) -> Tensor:
     """(2^16,) int64: the shape that the search finds, indexed by which of the 16 cells `around` its start are free.
 
-    Breadth first for two more cells: the first two free neighbours, or the only one and the first free one beyond it.
+    The search is breadth first, for two more cells: the first two free neighbours, or the only free neighbour and the
+    first free cell beyond it.
     """
     pattern, shape = torch.arange(1 << 16), torch.full((1 << 16,), NO_ROOM)
     for number, (first, second) in enumerate(_PAIRS):
+        # The search stops at its second hit, so cells after it may be free or not.
         looked_at = (2 << second) - 1
         shape[pattern & looked_at == 1 << first | 1 << second] = number
     for number, (first, beyond) in enumerate(_CHAINS, start=len(_PAIRS)):
         place = 4 + 3 * first + beyond
+        # All four neighbours, and the cells beyond `first` up to the hit.
         looked_at = 0b1111 | (2 << place) - (1 << 4 + 3 * first)
         shape[pattern & looked_at == 1 << first | 1 << place] = number
     return shape.to(device)
 
 
 @cache
-def newborn(rules: GameRules, device: torch.device) -> Tensor:
+def respawn_bodies(rules: GameRules, device: torch.device) -> Tensor:
     """((C+1)*19, 4) int64: at start*19+shape the cells of the snake, head first, and its direction.
 
-    Without room, or from nowhere, the start is all three cells.
+    If there is no room, or the start is "nowhere", all three cells are the start.
     """
     reach = around(rules, torch.device("cpu"))
     start = torch.arange(rules.cells + 1)
@@ -80,9 +87,9 @@ def newborn(rules: GameRules, device: torch.device) -> Tensor:
 
 @cache
 def straights(rules: GameRules, device: torch.device) -> Tensor:
-    """(2C*2, 4) int64: every straight snake of three, head first, and its direction; 2*i and 2*i+1 face each other.
+    """(2C*2, 4) int64: every straight snake of three, head first, and its direction; 2*i and 2*i+1 are opposite.
 
-    The first C pairs start at each cell and lie to the right of it, the others below it.
+    The first C pairs lie on each cell and the two to its right, the others on each cell and the two below it.
     """
     rows, columns = _rows(rules), _columns(rules)
     across = torch.stack([_cells(rules, rows, columns + i) for i in range(3)], dim=1)
@@ -96,12 +103,12 @@ def straights(rules: GameRules, device: torch.device) -> Tensor:
 def _ordered(rules: GameRules, body: Tensor) -> Tensor:
     """The body (N, 3) as a snake, head first, and its direction (N, 4)."""
     row, column = body // rules.width, body % rules.width
-    # Both others beside the first and round a corner: the first is the middle of an L and cannot be the head. In a
-    # straight line it stays the head, and cells two and three do not touch.
+    # If the other two cells are round a corner from each other, the first is the middle of an L, and the original swaps
+    # it with the second. In a straight line the middle stays the head, and cells two and three do not touch.
     corner = (row[:, 1] != row[:, 2]) & (column[:, 1] != column[:, 2])
     body = torch.where(corner[:, None], body[:, [1, 0, 2]], body)
     row, column = body // rules.width, body % rules.width
-    # The original rule ignores the torus: if head and second cell touch across an edge, the snake faces its own body.
+    # The original ignores the torus here: if head and second cell touch across an edge, the snake faces its own body.
     sideways = torch.where(column[:, 0] > column[:, 1], RIGHT, LEFT)
     upright = torch.where(row[:, 0] > row[:, 1], DOWN, UP)
     direction = torch.where(row[:, 0] == row[:, 1], sideways, upright)
