@@ -17,7 +17,7 @@ def game():
     return boards
 
 
-def test_the_text_shows_heads_as_numbers_and_teams_by_their_squares():
+def test_the_text_shows_heads_as_numbers_and_teams_as_two_kinds_of_squares():
     lines = render.text(game(), 1).splitlines()
     assert len(lines) == 13
     assert lines[6] == "│ ■ ■ · · · · · · · · · · · · · · · · · 0 │"
@@ -29,7 +29,7 @@ def test_the_text_shows_heads_as_numbers_and_teams_by_their_squares():
     assert "\x1b[38;2" in render.text(game(), 1, color=True)
 
 
-def test_the_picture_shows_bands_that_do_not_cross_the_edge():
+def test_the_picture_connects_cells_but_not_across_the_edge():
     picture = render.frame(game(), 0, scale=20)
     assert picture.shape == (200, 400, 3) and picture.dtype == np.uint8
     head, bean = picture[110, 390], picture[150, 150]

@@ -1,4 +1,4 @@
-"""3v3 Snakes: its presets and capabilities."""
+"""3v3 Snakes: presets and capabilities."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Snakes3v3(Workload):
-    """Two teams of three snakes, of which one is trained."""
+    """Two teams of three snakes; one of them is trained."""
 
     name = "snakes3v3"
     summary = "3v3 Snakes, multi-agent DDPG"
@@ -64,7 +64,7 @@ class Snakes3v3(Workload):
             eval_episodes=100,
         ),
         "base": preset(
-            "Train on a GPU, in minutes, against the strongest scripted team and a past self.",
+            "Train on a GPU, in minutes, against the strongest scripted team and a past version of itself.",
             n_envs=4096,
             n_steps=200,
             batch_size=8192,
@@ -127,6 +127,7 @@ class Snakes3v3(Workload):
 
             first_weights = snakes_problem(config, torch.device("cpu")).first_weights
             assert first_weights is not None
+            # Reading them raises UserError if they do not fit; the result is not needed here.
             first_weights()
         return config, []
 

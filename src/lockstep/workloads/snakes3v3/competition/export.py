@@ -28,7 +28,7 @@ def export_team(config: SnakesConfig, weights: Mapping[str, Tensor], folder: Pat
 
 
 def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> None:
-    """Write a team for the competition's platform into a folder: `submission.py`, which needs numpy only, and weights.
+    """Write a team for the competition's platform: `submission.py`, which needs only numpy, and `weights.npz`.
 
     The actor takes observations (B, A, D) of that kind. Allowed layers: linear, ReLU, bidirectional LSTM over the team.
     """
@@ -36,10 +36,12 @@ def export_submission(actor: nn.Sequential, observation: str, folder: Path) -> N
         known = list(submission.OBSERVATIONS)
         near = nearest(observation, known) or "rich"
         raise UserError(f'observation "{observation}": unknown; the nearest is {near}; known: {", ".join(known)}')
+    # The kind of observation as bytes, because an .npz file holds only arrays.
     arrays: Arrays = {"observation": np.frombuffer(observation.encode(), dtype=np.uint8)}
     for number, layer in enumerate(actor):
         arrays |= {f"{number}.{name}": array for name, array in _layer(layer).items()}
     folder.mkdir(parents=True, exist_ok=True)
+    # Without pickle: the platform loads the file with allow_pickle=False.
     with (folder / "weights.npz").open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
     (folder / "submission.py").write_text(Path(submission.__file__).read_text())

@@ -19,6 +19,7 @@ from lockstep.workloads.snakes3v3.opponents.scripted import Policy
 GameLog = dict[str, Any]
 
 _LARGEST_LOG = 256 << 20
+"""Bytes: larger files are refused before they are read into memory."""
 _TIME = "%Y-%m-%d %H:%M:%S"
 _MOVES = {(-1, 0): 0, (1, 0): 1, (0, -1): 2, (0, 1): 3}
 
@@ -35,6 +36,7 @@ def record_game(
         "board_width": rules.width,
         "init_info": match.init_info,
         "start_time": time.strftime(_TIME),
+        # Part of the competition's format, without a meaning here.
         "mode": "terminal",
         "seed": seed,
         "map_size": None,
@@ -64,7 +66,7 @@ def read_log(path: Path) -> GameLog:
     """Read a game from a file; UserError if it is not a game log."""
     try:
         log = parse_json(read_regular(path, _LARGEST_LOG, links=True))
-        # Computed only to validate the log: a damaged one fails here, with one line.
+        # Only to validate the log: a damaged one fails here, with a one-line error.
         positions(log)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give the file that `play --log` wrote") from error
@@ -76,7 +78,7 @@ def read_log(path: Path) -> GameLog:
 def positions(log: GameLog) -> list[Position]:
     """Every position of a game, starting with the initial one."""
     states = [log["init_info"], *(step["info_after"] for step in log["steps"])]
-    # The log gives directions before each step only; after the last step they are inferred from the bodies.
+    # The log has directions only before each step; after the last step they are inferred from the bodies.
     known = [log["init_info"]["directions"], *(step["info_before"]["directions"] for step in log["steps"][1:])]
     seen = []
     for number, state in enumerate(states):
@@ -101,6 +103,7 @@ def _rules(log: GameLog) -> GameRules:
     for rules in (SNAKES_3V3, SNAKES_5P):
         if (rules.players, rules.height, rules.width) == (log["n_player"], log["board_height"], log["board_width"]):
             return rules
+    # Unknown rules: teams do not matter for display, so each snake is its own team.
     players = int(log["n_player"])
     return GameRules(log["board_width"], log["board_height"], players, tuple((player,) for player in range(players)))
 

@@ -36,12 +36,12 @@ class CompetitionGame:
     """One game with the interface of the competition's own program: dict observations, one-hot actions."""
 
     def __init__(self, rules: GameRules = SNAKES_3V3, seed: int = 0, number: int = 0) -> None:
-        """`number`: which of the games of that seed."""
+        """`number`: which of the games of this seed."""
         self.game = SnakesGame(rules, torch.tensor([number]), seed, torch.device("cpu"))
         self.reset()
 
     def reset(self) -> list[dict[Any, Any]]:
-        """Start a game; returns what each player sees."""
+        """Start a game; returns the observation of each player."""
         self.game.reset()
         self.done = False
         self.n_return = [0.0] * self.game.rules.players
@@ -77,7 +77,7 @@ class CompetitionGame:
         return self.all_observes, reward, self.done, {"directions": self._last_direction}, after
 
     def check_win(self) -> int:
-        """Code of the best snake, the first among equals. The winning team is decided by the sum of its scores."""
+        """Code of the best snake, the first in a tie. The winning team is the one with the higher sum of scores."""
         score = self.game.score[0].tolist()
         return score.index(max(score)) + FIRST_SNAKE
 

@@ -1,4 +1,4 @@
-"""Positions as plain lists, as logs and other programs write them, and games set up from them."""
+"""Board positions as plain lists, as in game logs, and games set up from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ Cell = list[int]
 
 @dataclass
 class Position:
-    """Everything that can be seen on one board."""
+    """Everything visible on one board."""
 
     snakes: list[list[Cell]]
     """The cells of each player's snake, head first."""
     directions: list[int]
-    """Of each snake: 0 up, 1 down, 2 left, 3 right."""
+    """Direction of each snake: 0 up, 1 down, 2 left, 3 right."""
     beans: list[Cell]
-    """In list order, the oldest first."""
+    """Oldest first."""
     time: int = 1
     """1 before the first step."""
 
 
 def position(game: SnakesGame, board: int) -> Position:
-    """Read off one board."""
+    """The position of one board."""
 
     def cells(numbers: Sequence[int]) -> list[Cell]:
         return [[number // game.rules.width, number % game.rules.width] for number in numbers]
@@ -46,6 +46,7 @@ def position(game: SnakesGame, board: int) -> Position:
 def set_up(game: SnakesGame, positions: Sequence[Position]) -> None:
     """Set every board of a game to a position; the random counters are kept."""
     assert len(positions) == game.count
+    # Written with numpy on the CPU, then loaded at once: single writes to a GPU are slow.
     state = {name: tensor.cpu() for name, tensor in game.state().items()}
     for name in ("grid", "trail", "head", "tail"):
         state[name].zero_()
@@ -63,6 +64,7 @@ def _write(row: dict[str, NDArray[Any]], rules: GameRules, seen: Position) -> No
         cells = [line * rules.width + column for line, column in snake]
         row["grid"][cells] = snake_bit(player)
         row["trail"][cells[1:], 0] = cells[:-1]
+        # The time, modulo 256, at which the head left each cell: a step earlier for each cell of the body.
         row["trail"][cells, 1] = [(seen.time - place) % 256 for place in range(len(cells))]
         row["head"][player], row["tail"][player] = (cells[0], cells[-1]) if cells else (0, 0)
         row["length"][player], row["direction"][player] = len(cells), seen.directions[player]

@@ -16,7 +16,7 @@ Act = Callable[[Tensor], tuple[Tensor, Any]]
 
 
 def policy_of(act: Act | str, observation: ObservationKind) -> Policy:
-    """An opponent by its name, or a network that sees this kind of observation."""
+    """The policy of a scripted opponent, or of a network that sees this kind of observation."""
     if isinstance(act, str):
         return OPPONENTS[act]
 
@@ -27,7 +27,7 @@ def policy_of(act: Act | str, observation: ObservationKind) -> Policy:
 
 
 def contestant_policy(contestant: Contestant) -> Policy:
-    """A scripted team by its name, or a network with the observation that it was trained with."""
+    """A scripted team by name, or a network with the kind of observation it was trained with."""
     if contestant.learner is None:
         return OPPONENTS[contestant.name]
     model = contestant.learner.model

@@ -18,17 +18,18 @@ COLOURS: tuple[Colour, ...] = (
     (251, 146, 60),
     (248, 113, 113),
 )
-"""One per player: cold colours for the first team, warm ones for the second."""
+"""One per player: cool colours for the first team, warm ones for the second."""
 _GROUND, _CELL, _BEAN = (16, 18, 24), (26, 29, 38), (74, 222, 128)
 _BODY_SHADE = 0.62
 """Brightness of a body relative to its head."""
 
 
 def frame(game: SnakesGame, board: int, scale: int = 24) -> NDArray[np.uint8]:
-    """Paint one board as an RGB picture (height*scale, width*scale, 3); a snake's cells are joined to a band."""
+    """Paint one board as an RGB picture (height*scale, width*scale, 3); the cells of a snake are connected."""
     rules = game.rules
     picture = np.empty((rules.height * scale, rules.width * scale, 3), np.uint8)
     picture[:] = _GROUND
+    # Gaps of a sixteenth of a cell, at least one pixel, show as grid lines.
     inside = [np.arange(size * scale) % scale >= max(scale // 16, 1) for size in (rules.height, rules.width)]
     picture[np.ix_(*inside)] = _CELL
 
@@ -48,14 +49,16 @@ def frame(game: SnakesGame, board: int, scale: int = 24) -> NDArray[np.uint8]:
         for cell, following in pairwise(snake):
             if _touch(rules, cell, following):
                 fill(cell, following, shade, scale // 7)
+        # The head last, over the band. The loop is empty for a snake that found no room to respawn.
         for cell in snake[:1]:
             fill(cell, cell, (red, green, blue), scale // 7)
     return picture
 
 
 def text(game: SnakesGame, board: int, color: bool = False) -> str:
-    """Draw one board for a terminal: heads are the players' numbers, beans diamonds; ANSI colours only if asked."""
+    """Draw one board for a terminal: heads are players' numbers, beans are diamonds; `color` adds ANSI colours."""
     rules = game.rules
+    # Two characters per cell, because characters are about twice as high as wide.
     looks = ["· "] * rules.cells
     for cell in game.bean_cells[board].tolist():
         if cell < rules.cells:
@@ -76,7 +79,7 @@ def _caption(game: SnakesGame, board: int) -> str:
 
 
 def _touch(rules: GameRules, cell: int, other: int) -> bool:
-    """Whether two cells lie beside each other on the picture, not across its edge."""
+    """Whether two cells are neighbours in the picture, not across its edge."""
     down, right = abs(cell // rules.width - other // rules.width), abs(cell % rules.width - other % rules.width)
     return down + right == 1
 

@@ -24,6 +24,7 @@ def scenes(settings: SnakesSettings, act: Act | str, seed: int) -> Iterator[Scen
     `act` is a network's policy, or the name of a scripted player for the team.
     """
     policy = policy_of(act, settings.observation)
+    # Board `number` of the seed is episode `number` of an evaluation, so both play the same games.
     for number in count():
         game = SnakesGame(settings.rules, torch.tensor([number]), seed, torch.device("cpu"))
         yield from _game(game, policy, OPPONENTS[settings.eval_opponent], number + 1)
@@ -31,6 +32,7 @@ def scenes(settings: SnakesSettings, act: Act | str, seed: int) -> Iterator[Scen
 
 def _game(game: SnakesGame, policy: Policy, rival: Policy, number: int) -> Iterator[Scene]:
     teams = game.rules.teams
+    # Actions are computed team by team; this permutation restores the order of the players.
     order = torch.tensor([player for team in teams for player in team]).argsort()
     game.reset()
     ended = False
@@ -48,6 +50,7 @@ def _scene(game: SnakesGame, title: str, ended: bool) -> Scene:
     if ended:
         parts.append("won" if lead > 0 else "lost" if lead < 0 else "drawn")
     caption = "   ".join(parts)
+    # The last line of the text is its own caption.
     board = render.text(game, 0, color=True).splitlines()[:-1]
     return Scene("\n".join([*board, "  " + caption]), render.frame(game, 0, _CELL), caption, float(lead), ended)
 

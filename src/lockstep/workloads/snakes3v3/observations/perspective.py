@@ -1,4 +1,4 @@
-"""Players relative to an observer: its own team comes first, whichever side it plays. A: observers, P: players."""
+"""The players as an observer sees them: its own team first, whichever side it plays. A: observers, P: players."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ from torch import Tensor
 from lockstep.workloads.snakes3v3.engine.rules import BEAN, FIRST_SNAKE, GameRules, snake_bit
 
 MOST_OTHERS = 5
-"""Entries for other players; if there are fewer, the last entries are nobody."""
+"""Entries for other players; if there are fewer, the last entries stand for nobody."""
 
 
 @dataclass(frozen=True)
@@ -19,22 +19,23 @@ class Perspective:
     players: Tensor
     """(A,) the observers."""
     others: Tensor
-    """(A, 5) all others: teammates first, then the other teams in turn, each in player order; P for nobody."""
+    """(A, 5) all others: teammates first, then the following teams in cyclic order; P for nobody."""
     rivals: Tensor
-    """(A, 2) the first two of them that are in another team; P for nobody."""
+    """(A, 2) the first two players of other teams; P for nobody."""
     is_mate: Tensor
-    """(A, P) bool: another one of the same team."""
+    """(A, P) bool: a teammate, not the observer itself."""
     is_enemy: Tensor
-    """(A, P) bool: of another team."""
+    """(A, P) bool: a player of another team."""
     bits: Tensor
-    """(A, 2) uint8: the bits, on the boards, of the mates' and of the enemies' snakes."""
+    """(A, 2) uint8: the grid bits of the mates' and of the enemies' snakes."""
     codes: Tensor
-    """(A, 8) float32: a board code translated to the observer's view, as if its team were the first."""
+    """(A, 8) float32: the code of a cell as the observer sees it, as if its team were the first."""
 
 
 @cache
 def perspective(rules: GameRules, players: tuple[int, ...], device: torch.device) -> Perspective:
     """The tables for these observers."""
+    # Cached: they are the same at every step, and a CUDA graph must not copy from the host.
     seen = [_see(rules, player) for player in players]
     is_mate = [[other in mates for other in range(rules.players)] for _, mates, _ in seen]
     is_enemy = [[other in enemies for other in range(rules.players)] for _, _, enemies in seen]

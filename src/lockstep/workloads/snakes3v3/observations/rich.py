@@ -1,8 +1,8 @@
-"""Our observation: relative, torus-aware, about -1 to 1. E: boards, A: observers, P: players, B: beans.
+"""Our own observation: relative, torus-aware, scaled to about -1 to 1. E: boards, A: observers, P: players, B: beans.
 
-For each player: itself (8 numbers), each of the four ways it could go (9 each), the beans from the nearest on (6 each),
-the other players, mates first and each group from the nearest on (7 each), and the 40 cells up to four moves away (4
-each). The other side's view is the same with the sides exchanged.
+For each player: itself (8 numbers), the four directions it could take (9 each), the beans sorted by distance (6 each),
+the other players, teammates first, each group sorted by distance (7 each), and the 40 cells up to four moves away (4
+each). The other side sees the same with the sides exchanged. `competition/submission.py` computes the same numbers.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
-from lockstep.workloads.snakes3v3.observations.cell_queries import look, offsets, places, steps_to_bean
+from lockstep.workloads.snakes3v3.observations.cell_queries import body_parts, cell_contents, offsets, steps_to_bean
 from lockstep.workloads.snakes3v3.observations.perspective import MOST_OTHERS, Perspective
 
 MOST_BEANS = 5
@@ -24,8 +24,9 @@ _REACH = range(-_RADIUS, _RADIUS + 1)
 _NEAR = [(down, right) for down in _REACH for right in _REACH if 0 < abs(down) + abs(right) <= _RADIUS]
 """The cells up to four moves away."""
 _SEARCH_DEPTH = 8
+"""Moves after which the search for a bean ends."""
 _LONG = 20
-"""Scale of lengths and leads: those of a long snake and a big lead."""
+"""Scale of lengths and leads: a long snake, or a large lead, is about 1."""
 RICH_SIZE = 8 + 4 * 9 + MOST_BEANS * 6 + MOST_OTHERS * 7 + 4 * len(_NEAR)
 """Size of one observation."""
 
@@ -35,7 +36,7 @@ class _Surroundings:
     """The cells near each head, N of them, as planes (E, A, N) float32."""
 
     stays: Tensor
-    """For how many more moves a body remains there."""
+    """For how many more moves a body remains on the cell."""
     mates: Tensor
     """1 for the head of a mate."""
     enemies: Tensor
@@ -57,9 +58,10 @@ def rich(game: SnakesGame, view: Perspective) -> Tensor:
 def _surroundings(game: SnakesGame, view: Perspective) -> _Surroundings:
     heads = game.head_cells[:, view.players]
     cells = _near_cells(game.rules, game.device).index_select(0, heads.flatten()).view(game.count, -1)
-    content = look(game, cells)
-    behind, stays = places(game, cells, content)
+    content = cell_contents(game, cells)
+    behind, stays = body_parts(game, cells, content)
     shape = (game.count, len(view.players), len(_NEAR))
+    # Heads are the parts at distance 0; their bits show which side they belong to.
     head = (content * (behind == 0)).view(shape)
     mates, enemies = ((head & view.bits[:, side, None]) > 0 for side in range(2))
     planes = (stays.view(shape), mates, enemies, content.view(shape) == BEAN_BIT, content.view(shape) <= BEAN_BIT)
@@ -78,8 +80,10 @@ def _itself(game: SnakesGame, view: Perspective) -> Tensor:
 
 
 def _ways(game: SnakesGame, view: Perspective, near: _Surroundings) -> Tensor:
-    """For each direction: what is there, who else may move there, and where it leads: (E, A, 4*9)."""
+    """For each direction: what is there, who else may move there, and how much room follows: (E, A, 4*9)."""
+    # Sums over near cells are matrix products with constant tables of zeros and ones, fast on any device.
     beside, onward, beyond = _ways_among_near_cells(game.device)
+    # (N, 4) the cells beside each target cell: a head on one of them could move to the target in the same step.
     coming = onward.unflatten(1, (4, 4)).sum(2)
     cells = game.neighbours.index_select(0, game.head_cells[:, view.players].flatten()).view(game.count, -1)
     to_bean = steps_to_bean(game, cells, _SEARCH_DEPTH).view(game.count, -1, 4)
@@ -88,7 +92,7 @@ def _ways(game: SnakesGame, view: Perspective, near: _Surroundings) -> Tensor:
     numbers = (
         _one_hot(game.directions[:, view.players] ^ 1),
         stays > 1,
-        stays == 1,  # A tail: it moves on, unless its owner eats.
+        stays == 1,  # A tail: it leaves the cell, unless its snake eats.
         near.mates @ coming / 2,
         near.enemies @ coming / 2,
         near.beans @ beside,
@@ -106,7 +110,7 @@ def _beans(game: SnakesGame, view: Perspective) -> Tensor:
     steps = down.abs() + right.abs()
     far = rules.width // 2 + rules.height // 2
     own = steps[:, view.players]
-    # Players of the other side count as far away as absent ones.
+    # Players outside the group are moved beyond any distance on the board, so that the minimum ignores them.
     distant = (2.0 * far * ~side[:, :, None] for side in (view.is_mate, view.is_enemy))
     mates, enemies = ((steps[:, None] + beyond).amin(2).clamp(max=2 * far) for beyond in distant)
     there = (game.bean_cells < rules.cells)[:, None].expand_as(own).float()
@@ -116,7 +120,7 @@ def _beans(game: SnakesGame, view: Perspective) -> Tensor:
 
 
 def _others(game: SnakesGame, view: Perspective) -> Tensor:
-    """For each other player: whether a mate, the way to its head, its length and direction: (E, A, 5*7)."""
+    """For each other player: mate or enemy, the way to its head, its length and direction: (E, A, 5*7)."""
     rules = game.rules
     down, right = offsets(rules, game.head_cells[:, view.players], game.head_cells)
     steps = down.abs() + right.abs()
@@ -131,7 +135,7 @@ def _others(game: SnakesGame, view: Perspective) -> Tensor:
     lengths = (game.lengths / _LONG)[:, None].expand_as(steps)
     numbers = (mate - enemy, 2 * down / rules.height, 2 * right / rules.width, steps / far, lengths)
     table = torch.cat((torch.stack(numbers, dim=3), facing.expand(*steps.shape, 2)), dim=3) * (mate + enemy)[..., None]
-    # Mates, then enemies, then the player itself, which shows as zeros.
+    # Sort keys: mates by distance, then enemies by distance, then the player itself, whose row is zeros.
     return _in_order(table, steps + 4 * far * (1 - mate) + 4 * far * (1 - mate - enemy), MOST_OTHERS)
 
 
@@ -147,7 +151,8 @@ def _one_hot(direction: Tensor) -> Tensor:
 
 
 def _in_order(table: Tensor, order: Tensor, count: int) -> Tensor:
-    """The first rows of a table (E, A, N, F) in ascending order (E, A, N); zeros where there are fewer."""
+    """The first `count` rows of a table (E, A, N, F), sorted by order (E, A, N); zeros if there are fewer."""
+    # A stable sort, so that ties have the same result on every device.
     rank = order.argsort(dim=2, stable=True)[:, :, :count]
     table = table.gather(2, rank[..., None].expand(-1, -1, -1, table.shape[3]))
     return F.pad(table, (0, 0, 0, count - table.shape[2])).flatten(2)
@@ -163,9 +168,10 @@ def _near_cells(rules: GameRules, device: torch.device) -> Tensor:
 
 @cache
 def _ways_among_near_cells(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Tables over the N near cells, with ones where moves lead to; no move leads back to a cell where the head was.
+    """Tables over the N near cells with ones for the cells that moves lead to.
 
-    (N, 4): the first move, each way. (N, 4*4): the second move, each way. (N, 4*4): the third move, all ways together.
+    (N, 4): the first move, each way. (N, 4*4): the second move, each way. (N, 4*4): the third move, all ways together,
+    without returning to the cell of the first move. The head's own cell is not a near cell, so it never counts.
     """
 
     def ones(cells: list[tuple[int, int]]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Plays the teams that are not trained: scripted players by a schedule, and past versions of the actor. E: boards."""
+"""Plays the teams that are not trained: scripted players by a schedule, and earlier actors. E: boards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, difficult
 from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 LADDER = ("random", "level1", "level2", "level3", "level4")
-"""The guide's opponents; the index is the guide's difficulty level."""
+"""The guide's opponents by difficulty level."""
 _LEVELS = {name: level for level, name in enumerate(LADDER)} | {"greedy": 2}
 SCHEDULE = "schedule"
-"""The setting that selects opponents from LADDER as the run progresses."""
+"""The value of the setting `opponent` that selects opponents from LADDER as the run progresses."""
 _EVASIVE = "evasive"
 
 
@@ -51,13 +51,13 @@ class Opposition:
         schedule: Schedule,
         teams: Sequence[Sequence[int]],
         observation: ObservationKind = "rich",
-        past: Sequence[nn.Module] = (),
+        past_actors: Sequence[nn.Module] = (),
     ) -> None:
-        """`past`: networks that see `observation`; boards go in turn to the scripted opponent and to each of them."""
+        """`past_actors`: networks that see `observation`; boards alternate between the scripted opponent and them."""
         self.players = [player for team in teams for player in team]
         self.teams = teams
         self._schedule = schedule
-        self._observation, self._past = observation, past
+        self._observation, self._past_actors = observation, past_actors
         self._name = schedule.after(0)[0]
 
     def prepare(self, steps: int) -> dict[str, float]:
@@ -66,15 +66,16 @@ class Opposition:
         return report
 
     def act(self, game: SnakesGame) -> Tensor:
-        """(E, n) actions of its players, team by team."""
+        """(E, n) actions of its players, team by team: all of `players` in their order."""
         return torch.cat([self._team_action(game, team) for team in self.teams], 1)
 
     def _team_action(self, game: SnakesGame, team: Sequence[int]) -> Tensor:
         action = OPPONENTS[self._name](game, team)
-        if not self._past:
+        if not self._past_actors:
             return action
-        # Board i plays opponent i modulo (past + 1). Strided views give each network only its own boards.
-        dealt = len(self._past) + 1
+        # Board i plays opponent i modulo the number of opponents. Strided views give each network only its own boards.
+        count = len(self._past_actors) + 1
         seen = observe(game, self._observation, team)
-        by_past = [network(seen[number::dealt]).argmax(-1) for number, network in enumerate(self._past, start=1)]
-        return torch.stack((action[::dealt], *by_past), 1).flatten(0, 1)
+        by_past = [network(seen[number::count]).argmax(-1) for number, network in enumerate(self._past_actors, start=1)]
+        # Interleaves the actions again: (boards / count, count, ...) flattened is the order of the boards.
+        return torch.stack((action[::count], *by_past), 1).flatten(0, 1)

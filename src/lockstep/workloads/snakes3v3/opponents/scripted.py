@@ -1,7 +1,7 @@
 """Scripted players, as functions of the game. E: boards, A: the players that act, B: beans, C: cells.
 
-They reproduce those of the competition and the guide, which measure Euclidean distances on the flat board although it
-is a torus. All of them can play either side.
+They reproduce the players of the competition and the guide, which measure Euclidean distances on the flat board
+although it is a torus. All of them can play either side.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,21 +16,23 @@ from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.engine import torus
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.engine.rules import BEAN_BIT, GameRules
-from lockstep.workloads.snakes3v3.observations.cell_queries import look
+from lockstep.workloads.snakes3v3.observations.cell_queries import cell_contents
 from lockstep.workloads.snakes3v3.observations.perspective import selection
 
 Policy = Callable[[SnakesGame, Sequence[int]], Tensor]
 """Maps a game and some players of one team to their actions, (E, A) int64."""
 
-_SPOKEN_FOR, _NOWHERE = 1e4, 1e6
-"""Penalties above any squared distance on the board: for a bean that a teammate has chosen, and for a missing one."""
+_TAKEN, _NOWHERE = 1e4, 1e6
+"""Penalties larger than any squared distance: for a bean that a teammate has chosen, and for a missing bean."""
 _BLOCKED_AT_LEVEL_3 = 5.0
+"""Cells of distance that level 3 adds to a blocked direction: 0.5 x 10 in the guide's formula."""
 
 
 def random_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
     """Uniformly random."""
     # The counter is a tensor because a Python number would be copied to the device, which CUDA graphs do not allow.
     word = random.words(game.seed, "snakes3v3-random", game.index, game.clock, torch.zeros_like(game.clock))[0]
+    # Two bits of one word for each player, so that players are independent.
     return (word[:, None] >> 2 * selection(tuple(players), game.device)) & 3
 
 
@@ -58,7 +60,7 @@ def level4_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
 
 
 def evasive_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
-    """Towards the nearest bean, by a first move after which a second is possible, if there is one."""
+    """Towards the nearest bean, by a move that leaves a second one open, if there is such a move."""
     costs, _ = _ways(game, players)
     return costs.masked_fill(~_leads_on(game, players), torch.inf).argmin(2)
 
@@ -72,10 +74,11 @@ OPPONENTS: dict[str, Policy] = {
     "greedy": greedy_action,
     "evasive": evasive_action,
 }
-"""By name; level2 and greedy are the same player."""
+"""Players by name; level2 and greedy are the same."""
 SCHEDULES = ("linear", "exponential", "curriculum", "measured")
-"""How the level rises over a run. `measured` orders by measured strength: level 2 beats all others, so it is last."""
+"""How the level rises over a run. `measured` orders levels by measured strength: level 2 beats all others."""
 
+# The guide's numbers: the fractions of a run at which its curriculum moves to the next level.
 _STAGES = (0.10, 0.30, 0.60, 0.85)
 _BY_STRENGTH = (0, 1, 3, 4, 2)
 
@@ -97,20 +100,20 @@ def difficulty(episode: int, max_episodes: int, strategy: str) -> int:
 
 
 def _ways(game: SnakesGame, players: Sequence[int], shared: bool = False) -> tuple[Tensor, Tensor]:
-    """For each direction: squared distance from the neighbour to the player's bean, and whether it is blocked.
+    """For each direction: squared distance from the neighbour cell to the player's bean, and whether it is blocked.
 
-    Both have the shape (E, A, 4).
+    Both have the shape (E, A, 4). Squared distances are exact integers and order like distances.
     """
     head = _heads(game, players)
     bean = _targets(game, head, shared)
     cells = _beside(game, head)
-    return _squared(game.rules, cells, bean[:, :, None].expand_as(cells)), look(game, cells) > BEAN_BIT
+    return _squared(game.rules, cells, bean[:, :, None].expand_as(cells)), cell_contents(game, cells) > BEAN_BIT
 
 
 def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
     """The nearest bean (E, A) of each head (E, A), the first among equals; C if there is none.
 
-    `shared`: heads choose in turn, each the nearest bean not yet taken; if all are taken, the nearest of all.
+    `shared`: heads choose in player order, each the nearest bean not yet chosen; if all are, the nearest of all.
     """
     beans = game.bean_cells
     distance = _squared(
@@ -122,7 +125,7 @@ def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
     chosen = []
     for number in range(head.shape[1]):
         choice = (distance[:, number] + taken).argmin(1, keepdim=True)
-        taken = taken + _SPOKEN_FOR * (number_of == choice)
+        taken = taken + _TAKEN * (number_of == choice)
         chosen.append(beans.gather(1, choice))
     return torch.cat(chosen, dim=1)
 
@@ -130,11 +133,12 @@ def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
 def _leads_on(game: SnakesGame, players: Sequence[int]) -> Tensor:
     """(E, A, 4) the first moves found by a search two moves deep; all four if it finds none.
 
-    The search visits a cell only once: a cell reached by moving up first does not count for moving left.
+    Like the guide's, the search visits a cell only once: one reached by moving up first does not count for moving left.
     """
     cells = _beside(game, _heads(game, players))
     onward = _beside(game, cells)
-    is_open = (look(game, cells) <= BEAN_BIT)[..., None] & (look(game, onward) <= BEAN_BIT)
+    is_open = (cell_contents(game, cells) <= BEAN_BIT)[..., None] & (cell_contents(game, onward) <= BEAN_BIT)
+    # A path counts if no earlier path reaches the same cell: a product with the constant table of such pairs.
     reached = is_open.flatten(2).float()
     found = reached * (reached @ _reached_before(game.rules, game.device) == 0)
     leads = found.unflatten(2, (4, 4)).any(3)
@@ -158,7 +162,7 @@ def _squared(rules: GameRules, here: Tensor, there: Tensor) -> Tensor:
 
 @cache
 def _squared_table(rules: GameRules, device: torch.device) -> Tensor:
-    """Indexed by here * (C+1) + there."""
+    """Squared distances at here * (C+1) + there; _NOWHERE for the dummy cell C."""
     cell = torch.arange(rules.cells)
     row, column = (cell // rules.width).float(), (cell % rules.width).float()
     table = torch.full((rules.cells + 1, rules.cells + 1), _NOWHERE)
@@ -169,6 +173,7 @@ def _squared_table(rules: GameRules, device: torch.device) -> Tensor:
 @cache
 def _reached_before(rules: GameRules, device: torch.device) -> Tensor:
     """(16, 16) 1 if the two-move path of the column ends in the same cell as the earlier path of the row."""
+    # Cell 0 stands for all cells: paths from any cell meet in the same pattern.
     beside = torus.neighbours(rules, torch.device("cpu"))
     second = beside[beside[0]].flatten()
     return (second[:, None] == second).triu(1).float().to(device)

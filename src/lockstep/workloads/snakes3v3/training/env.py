@@ -1,4 +1,4 @@
-"""Environments in which the caller plays one team and the opposition the others. E: boards, A: players of the team."""
+"""Environments in which the caller plays one team against the opposition. E: boards, A: players of the team."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from lockstep.workloads.snakes3v3.training.rewards import REWARDS
 
 
 class SnakesTeamEnv:
-    """One team's view: observation (E, A, D), action (E, A), reward (E, A) in training or (E,) in evaluation."""
+    """One team's environment: observation (E, A, D), action (E, A), reward (E, A) in training or (E,) in evaluation."""
 
     action_count = 4
 
@@ -30,16 +30,16 @@ class SnakesTeamEnv:
         reward: str | None,
         death_penalty: float = 0.0,
     ) -> None:
-        """`reward`: name in REWARDS; None = one reward per team, the change of its lead over the best rival."""
+        """`reward`: a name in REWARDS; None = one reward per team, the change of its lead over the best rival."""
         self.game = SnakesGame(rules, index, seed, device)
         self._players = rules.teams[team]
         self._sides = [torch.tensor(players, device=device) for players in (self._players, *opposition.teams)]
         self._observation, self._opposition = observation, opposition
         self._reward, self._death_penalty = reward, death_penalty
-        # Permutes actions from "team first, then the opposition" to the order of the players.
+        # Permutes actions from "own team, then the opposition" to the order of the players.
         self._order = torch.tensor([*self._players, *opposition.players], device=device).argsort()
         self._earned = torch.zeros((len(index), len(self._players)), device=device)
-        """(E, A) shaped reward of the episode so far."""
+        """(E, A) sum of the rewards of the episode so far, for the metrics."""
 
     @property
     def count(self) -> int:
@@ -70,13 +70,15 @@ class SnakesTeamEnv:
         if self._reward is None:
             reward = (margin - before).float()
         else:
+            # Rewards are computed before the restart, because they read the final scores and positions.
             reward = REWARDS[self._reward](self.game, done, self._players)
             reward = reward - self._death_penalty * done.dead.index_select(1, self._sides[0])
             self._earned += reward
-        # Before the restart, which resets the scores that the info reports.
+        # Likewise the info, which reports the final scores.
         info = self._info(margin)
         self.game.restart(done.ended)
         self._earned *= ~done.ended[:, None]
+        # Reaching max_steps is the end of the game, not a truncation: the score counts then.
         return Transition(self._observe(), reward, done.ended, torch.zeros_like(done.ended), info=info)
 
     def state(self) -> dict[str, Tensor]:
@@ -105,6 +107,7 @@ class SnakesTeamEnv:
         own, rival = self._scores()
         info = {"score": own, "rival_score": rival, "won": margin > 0, "lost": margin < 0}
         if self._reward is not None:
+            # A clone, because `_earned` is reset in place afterwards.
             snakes = self._earned.clone().unbind(1)
             info |= {f"snake_{number}": earned for number, earned in enumerate(snakes, start=1)}
             info["total"] = self._earned.sum(1)

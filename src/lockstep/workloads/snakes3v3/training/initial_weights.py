@@ -18,16 +18,16 @@ _FIRST_LAYER = "actor.0.weight"
 def stored_weights(config: SnakesConfig, needed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of `load_model`; UserError if their names and shapes are not those of `needed`."""
     settings = config.workload
-    # A run may be given by its name alone; a path that exists comes first.
-    below = Path(config.run.runs_dir) / settings.load_model
-    path = below if not Path(settings.load_model).exists() and below.exists() else Path(settings.load_model)
-    return load_weights(path, lambda forms: _refuse_others(settings, forms, needed))[0]
+    # A path that exists takes precedence over the name of a run.
+    run = Path(config.run.runs_dir) / settings.load_model
+    path = run if not Path(settings.load_model).exists() and run.exists() else Path(settings.load_model)
+    return load_weights(path, lambda forms: _refuse_mismatch(settings, forms, needed))[0]
 
 
-def _refuse_others(settings: SnakesSettings, weights: Mapping[str, Form], needed: Mapping[str, Tensor]) -> None:
+def _refuse_mismatch(settings: SnakesSettings, weights: Mapping[str, Form], needed: Mapping[str, Tensor]) -> None:
     source = f"load_model {settings.load_model}"
     first = weights.get(_FIRST_LAYER)
-    # A different kind of observation is the usual mistake, so it is reported before any other difference.
+    # Another kind of observation is the usual mistake, so it is reported before any other difference.
     if first is not None and len(first.shape) == 2 and first.shape[1] != needed[_FIRST_LAYER].shape[1]:
         found, expected = first.shape[1], SIZES[settings.observation]
         kind = next((kind for kind, size in SIZES.items() if size == found), None)

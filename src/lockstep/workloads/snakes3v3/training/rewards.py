@@ -1,7 +1,7 @@
 """Rewards for training. E: boards, A: the team's players, P: players, B: beans.
 
-The raw rewards of an episode add up to a snake's score, so the scores show which team is ahead. Heads and beans are
-those after the step: dead snakes have respawned, and eaten beans have been replaced.
+The raw rewards of an episode sum to a snake's score, so the scores show which team is ahead. As in the original, heads
+and beans are those after the step: dead snakes have respawned, and eaten beans have been replaced.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,9 @@ from lockstep.workloads.snakes3v3.engine.game import GameStep, SnakesGame
 from lockstep.workloads.snakes3v3.observations.perspective import selection
 
 EVEN, WON, LOST, AHEAD, BEHIND = range(5)
-"""Standing of a team: won or lost at the end of a game, ahead or behind before; even at any time."""
+"""Standing of a team: won or lost at the end of a game, ahead or behind before it, even at any time."""
 
+# Bonus for each standing, in the order above.
 _JIDI = (0.0, 50.0, -25.0, 10.0, -5.0)
 _GUIDE = (0.0, 100.0, -100.0, 30.0, -30.0)
 
@@ -36,26 +37,28 @@ def bean_distance(heads: Tensor, beans: Tensor, dtype: torch.dtype = torch.float
 
 
 def jidi(reward: Tensor, heads: Tensor, beans: Tensor, status: Tensor) -> Tensor:
-    """The competition's own: by standing, 20 for a bean, else minus the distance to one, and 10 off for a loss."""
+    """The competition's reward: a bonus by standing; 20 for a bean, else minus the distance to one; -10 for a loss."""
+    # A death at length 3 has a raw reward of 0 and so costs nothing here, as in the original.
     without_bean = -bean_distance(heads, beans, reward.dtype) - 10.0 * (reward < 0)
     return _by_standing(_JIDI, status) + torch.where(reward > 0, 20.0, without_bean)
 
 
 def guide(reward: Tensor, dead: Tensor, status: Tensor) -> Tensor:
-    """The guide's, as documented: by standing, 30 for a bean, 0.1 for a step survived, 50 off for a death (E, A)."""
+    """The guide's reward: a bonus by standing, 30 for a bean, 0.1 for surviving a step, -50 for a death (E, A)."""
+    # As documented; the guide's program has the last condition inverted (docs/decisions.md).
     return _by_standing(_GUIDE, status) + 30.0 * (reward > 0) + torch.where(dead, -50.0, 0.1)
 
 
 def final(reward: Tensor, heads: Tensor, beans: Tensor, status: Tensor) -> Tensor:
-    """The guide's later one: the competition's, up to 0.1 for being near a bean, 0.1 for no loss, 0.05 for a bean."""
+    """The guide's later reward: jidi, plus up to 0.1 for being near a bean, 0.1 for no loss, 0.05 for a bean."""
     near = 0.1 / (bean_distance(heads, beans, reward.dtype) + 1.0) * (reward <= 0)
     return jidi(reward, heads, beans, status) + near + 0.1 * (reward >= 0) + 0.05 * (reward > 0)
 
 
 def lead(reward: Tensor, enemies: Tensor) -> Tensor:
-    """Ours: what a snake gained (E, A) less what the enemies (E, N) gained on average.
+    """Our own reward: what a snake gained (E, A) minus the mean of what its enemies (E, N) gained.
 
-    Over a team of as many as its enemies that adds up to the change of its lead.
+    Summed over a team with as many players as its enemies, it is the change of the team's lead.
     """
     return reward - enemies.mean(1, keepdim=True)
 
@@ -85,11 +88,11 @@ def _final(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
 
 
 REWARDS: dict[str, Reward] = {"raw": _raw, "plain": _plain, "jidi": _jidi, "guide": _guide, "final": _final}
-"""By name: the rewards (E, A) of a team's players for a step. Call them before the boards that ended are restarted."""
+"""By name: the rewards (E, A) of a team's players for a step. Call them before restarting boards that ended."""
 
 
 def _status(game: SnakesGame, done: GameStep, players: Sequence[int]) -> Tensor:
-    """Standing of the players' team against the best of the others."""
+    """Standing of the players' team against the best other team."""
     score = game.score
     others = [team for team in game.rules.teams if not set(team) & set(players)]
     rival = torch.stack([_of(score, team).sum(1) for team in others]).amax(0)
@@ -107,4 +110,5 @@ def _by_standing(values: tuple[float, ...], status: Tensor) -> Tensor:
 
 @cache
 def _values(values: tuple[float, ...], device: torch.device) -> Tensor:
+    # Cached, because a CUDA graph must not copy from the host.
     return torch.tensor(values, device=device)
