@@ -10,7 +10,7 @@ import argparse
 import math
 import sys
 
-from lockstep.workloads.snakes3v3.arena import play_games
+from lockstep.workloads.snakes3v3.matches.arena import play_games
 
 PUBLISHED = {
     ("random", "random"): (0.89, 0.71, 65, 50),

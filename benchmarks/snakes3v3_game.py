@@ -18,8 +18,8 @@ import torch
 from plain_snakes3v3 import PlainSnakesGame
 
 from lockstep.compute.graphs import Recording
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
 
 _ROUNDS = 3
 

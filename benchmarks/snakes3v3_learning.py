@@ -13,8 +13,8 @@ import torch
 
 from lockstep.config.sources import resolve
 from lockstep.distributed.world import World
-from lockstep.workloads.snakes3v3.arena import play_games
-from lockstep.workloads.snakes3v3.observations import observe
+from lockstep.workloads.snakes3v3.matches.arena import play_games
+from lockstep.workloads.snakes3v3.observations.observe import observe
 from lockstep.workloads.snakes3v3.workload import Snakes3v3
 
 

@@ -16,7 +16,7 @@ OWN_FILES = {
     *("diagnostics/host.py", "distributed/nccl.py", "storage/run_lock.py", "untrusted.py"),
     *(f"launch/{name}.py" for name in ("failures", "heartbeat", "heartbeat_monitor", "launcher", "outcome")),
     # Copies the player's own source into the folder for a competition.
-    "workloads/snakes3v3/competition.py",
+    "workloads/snakes3v3/competition/export.py",
 }
 """Modules that read only trusted files: of the system, of the launcher's private folder, of this package."""
 

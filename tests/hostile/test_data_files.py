@@ -15,7 +15,7 @@ from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.names import TaskFacts
 from lockstep.workloads.cricket.matches.archive import open_archive
 from lockstep.workloads.cricket.matches.split import read_split
-from lockstep.workloads.snakes3v3.gamelog import read_log
+from lockstep.workloads.snakes3v3.competition.gamelog import read_log
 from lockstep.workloads.trading.market import bars_file
 from lockstep.workloads.trading.market.bars_file import BarsFile
 

@@ -40,7 +40,7 @@ def test_a_memory_that_is_not_full_stores_only_what_it_holds():
 @pytest.mark.parametrize("written", [4, 5, 13])
 def test_places_have_the_successors_that_were_asked_for_and_all_are_drawn(written):
     memory = filled(range(2), written)
-    places = memory.draw(memory.lots(torch.arange(20), 16), written, successors=2)
+    places = memory.sample_positions(memory.random_words(torch.arange(20), 16), written, successors=2)
     assert places.shape == (20, 2, 16)
     for lane in range(2):
         names = memory.read("name", places[:, lane].flatten())
@@ -62,24 +62,24 @@ def test_later_rows_are_read_across_the_end_of_the_ring_within_the_lane():
 def test_a_lane_draws_the_same_whichever_lanes_are_computed_together():
     together, alone = filled(range(4), 6), filled(range(2, 3), 6)
     updates = torch.arange(7, 10)
-    one = together.draw(together.lots(updates, 5), 6, 1)[:, 2]
-    other = alone.draw(alone.lots(updates, 5), 6, 1)[:, 0]
+    one = together.sample_positions(together.random_words(updates, 5), 6, 1)[:, 2]
+    other = alone.sample_positions(alone.random_words(updates, 5), 6, 1)[:, 0]
     assert torch.equal(together.read("name", one.flatten()), alone.read("name", other.flatten()))
 
 
 def test_draws_depend_on_seed_lane_and_update_and_on_nothing_else():
     memory, other = filled(range(2), 6), filled(range(2), 6, seed=4)
-    lots = memory.lots(torch.arange(3), 8)
-    assert torch.equal(lots[1:], memory.lots(torch.arange(1, 3), 8))
-    assert torch.equal(lots[:, :, :4], memory.lots(torch.arange(3), 4))
-    assert not torch.equal(lots[0], lots[1])
-    assert not torch.equal(lots[:, 0], lots[:, 1])
-    assert not torch.equal(lots, other.lots(torch.arange(3), 8))
+    words = memory.random_words(torch.arange(3), 8)
+    assert torch.equal(words[1:], memory.random_words(torch.arange(1, 3), 8))
+    assert torch.equal(words[:, :, :4], memory.random_words(torch.arange(3), 4))
+    assert not torch.equal(words[0], words[1])
+    assert not torch.equal(words[:, 0], words[:, 1])
+    assert not torch.equal(words, other.random_words(torch.arange(3), 8))
 
 
 def test_draws_are_uniform():
     memory = Replay(range(1), 10, 10, {}, 0, CPU)
-    places = memory.draw(memory.lots(torch.arange(100), 1000), 10, successors=0)
+    places = memory.sample_positions(memory.random_words(torch.arange(100), 1000), 10, successors=0)
     counts = torch.bincount(places.flatten(), minlength=100)
     # 1000 expected in each of 100 places; chi-square with 99 degrees of freedom is below 160 but once in 10,000.
     assert float(((counts - 1000.0) ** 2 / 1000).sum()) < 160

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from lockstep.rl.target_networks import PastSelves, follow, target_of, view_of
+from lockstep.rl.target_networks import follow, target_of, view_of
 
 
 def layer(value):
@@ -50,17 +50,3 @@ def test_a_loaded_network_is_still_seen_by_its_view():
     view = view_of(network)
     network.load_state_dict({"weight": torch.tensor([[5.0]])})
     assert view.weight.item() == 5.0
-
-
-def test_the_oldest_past_self_makes_room():
-    network = layer(0.0)
-    past = PastSelves(network, 2)
-    for moment in (1, 2, 3):
-        nn.init.constant_(network.weight, float(moment))
-        past.remember(network, moment)
-    assert [one.weight.item() for one in past.networks] == [2.0, 3.0]
-    other = PastSelves(layer(9.0), 2)
-    other.load(past.state())
-    assert [one.weight.item() for one in other.networks] == [2.0, 3.0]
-    other.begin_anew(layer(4.0))
-    assert [one.weight.item() for one in other.networks] == [4.0, 4.0]

@@ -10,8 +10,8 @@ from lockstep.envs.spaces import Actions, Continuous, Discrete, MultiDiscrete, P
 from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
 from lockstep.errors import UserError
 from lockstep.rl.distributions import ActionFamily, CategoricalActions, GaussianActions
+from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.rl.rollout import Episodes
-from lockstep.rl.target_networks import PastSelves
 
 __all__ = ["Continuous", "Discrete", "EnvProblem", "MultiDiscrete", "Part", "Tasks", "TeamProblem"]
 
@@ -108,8 +108,8 @@ class TeamProblem:
     make_env: Callable[[Tensor, int], TeamEnv]
     make_test: Callable[[Tensor, int], VectorEnv]
     """Environments for evaluation, with one reward for the whole team."""
-    past: PastSelves | None = None
+    opponent_pool: OpponentPool | None = None
     """Earlier versions of the actor, as opponents; None = no self-play."""
-    past_every: int = 0
-    """Gradient updates between replacements of the oldest version by the current actor."""
+    pool_update_every: int = 0
+    """Gradient updates after which the current actor replaces the oldest version in the pool."""
     first_weights: FirstWeights | None = None

@@ -62,19 +62,19 @@ class Replay:
         """Rows in use after `written` rows."""
         return min(written, self.rows)
 
-    def lots(self, update: Tensor, count: int) -> Tensor:
+    def random_words(self, update: Tensor, count: int) -> Tensor:
         """(U, L, count) random words for updates (U,); a lane's words do not depend on the lanes beside it."""
         numbers = torch.arange(count, device=self._lane.device)
         return random.words(self._seed, "replay", self._lane[:, None], update[:, None, None], numbers)[0]
 
-    def draw(self, lots: Tensor, written: int, successors: int) -> Tensor:
-        """Sample steps with at least `successors` later rows, after `written` rows: flat positions (..., L, count)."""
+    def sample_positions(self, words: Tensor, written: int, successors: int) -> Tensor:
+        """Choose steps with at least `successors` later rows, after `written` rows: flat positions (..., L, count)."""
         filled = self.filled(written)
         choices = (filled - successors) * self.width
         assert 0 < choices < 1 << 31, "sampling needs more rows than successors, and fewer than 2^31 steps"
         # Multiply and shift: an integer below `choices` from a 32-bit word, in integers and so equal on every device.
         # The bound above keeps the product within 63 bits.
-        choice = (lots * choices) >> 32
+        choice = (words * choices) >> 32
         # Counted from the oldest row, so a choice never runs past the newest one into overwritten rows.
         row = (written - filled + choice // self.width) % self.rows
         return self._base + row * self.width + choice % self.width

@@ -98,9 +98,9 @@ class SequenceReplay(Replay):
         """Sample sequences for an update: flat positions of their steps, (length, L x count)."""
         number = torch.arange(count * _BLOCKS, device=update.device)
         words = random.words(self._seed, "replay", self._lane[:, None], update, number)
-        lots = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
+        candidates = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
         # Multiply and shift: an integer below the number of starts, in integers and so equal on every device.
-        choice = (lots * ((self._filled - self.length + 1) * self.width)) >> 32
+        choice = (candidates * ((self._filled - self.length + 1) * self.width)) >> 32
         row, environment = self._oldest + choice // self.width, choice % self.width
         last = (row + self.length - 1) % self.rows * self.width + environment
         whole = self._columns[_AGE].flatten(1).gather(1, last.flatten(1)).view_as(last) >= self.length - 1

@@ -1,4 +1,4 @@
-"""A game small enough to reason about: every agent sees which action is wanted and is paid for choosing it."""
+"""A minimal game: every agent observes which action is correct and is rewarded for choosing it."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ AGENTS, ACTIONS = 2, 4
 
 
 class Matching:
-    """Boards whose episodes last 3, 4, 5 or 6 steps by their index, so that they end at different times."""
+    """Boards whose episodes last 3, 4, 5 or 6 steps, depending on their index, so that they end at different times."""
 
     def __init__(self, index, seed, team_reward=False):
         self.index, self.seed, self.team_reward = index, seed, team_reward
@@ -28,21 +28,21 @@ class Matching:
         self.prepared.append(steps)
         return {"level": float(steps >= 64)}
 
-    def wanted(self):
+    def correct(self):
         words = random.words(self.seed, "wanted", self.index[:, None], self.clock[:, None], torch.arange(AGENTS))[0]
         return words % ACTIONS
 
     def observe(self):
-        # The last feature names the board, so that a misplaced row of a memory shows.
+        # The last feature identifies the board, so that a misplaced row of the replay buffer is noticed.
         name = self.index[:, None, None].expand(-1, AGENTS, 1).float() / 100
-        return torch.cat((torch.nn.functional.one_hot(self.wanted(), ACTIONS).float(), name), -1)
+        return torch.cat((torch.nn.functional.one_hot(self.correct(), ACTIONS).float(), name), -1)
 
     def reset(self):
         self.clock.zero_(), self.age.zero_()
         return self.observe()
 
     def step(self, action):
-        reward = (action == self.wanted()).float()
+        reward = (action == self.correct()).float()
         self.clock += 1
         self.age += 1
         ended = self.age >= 3 + self.index % 4
@@ -76,7 +76,7 @@ def _config(**changes):
     return Layout(DDPGSettings, network=TeamMLPSettings).config({**defaults, **changes})
 
 
-def _learner(world=None, past=None, past_every=0, first_weights=None, **changes):
+def _learner(world=None, pool=None, pool_update_every=0, first_weights=None, **changes):
     config = _config(**changes)
     world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
     problem = TeamProblem(
@@ -85,11 +85,11 @@ def _learner(world=None, past=None, past_every=0, first_weights=None, **changes)
         action_count=ACTIONS,
         make_env=Matching,
         make_test=lambda index, seed: Matching(index, seed, team_reward=True),
-        past_every=past_every,
+        pool_update_every=pool_update_every,
         first_weights=first_weights,
     )
-    if past:
-        problem.past = past(config.network.build(problem, config).actor)
+    if pool:
+        problem.opponent_pool = pool(config.network.build(problem, config).actor)
     return DDPG().build(config, world, problem)
 
 
@@ -107,5 +107,5 @@ def make_config():
 
 @pytest.fixture
 def make_learner():
-    """A learner of the small game in a world of one, with changes to its configuration."""
+    """A learner of the minimal game on one rank, with changes to its configuration."""
     return _learner

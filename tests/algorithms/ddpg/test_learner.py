@@ -1,11 +1,11 @@
-"""The learner on a game of matching, in a world of one and of several: counts, samples, memory, and that it learns."""
+"""The learner on the minimal game: update counts, samples, replay buffer, resuming, and that it learns."""
 
 import pytest
 import torch
 
 from lockstep.algorithms.ddpg import learner as learner_module
 from lockstep.errors import RunFailed
-from lockstep.rl.target_networks import PastSelves
+from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.storage.checkpoint import Snapshot, weights_hash
 
 
@@ -19,7 +19,7 @@ def skill(learner):
 
 
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
-def test_it_learns_to_do_what_is_wanted(make_learner, algo):
+def test_it_learns_the_correct_actions(make_learner, algo):
     learner = make_learner(algo=algo)
     assert skill(learner) < 0.5
     for _ in range(20):
@@ -27,14 +27,14 @@ def test_it_learns_to_do_what_is_wanted(make_learner, algo):
     assert skill(learner) > 0.9
 
 
-def test_a_round_has_the_updates_that_belong_to_its_steps(make_learner):
+def test_a_round_has_the_gradient_updates_of_its_intervals(make_learner):
     learner = make_learner(n_steps=8, update_interval=4, updates_per_interval=3)
     report = learner.step()[0]
     assert report["train/gradient_updates"].mean == 6 and learner.gradient_updates == 6
     assert learner.steps == 128 and learner.updates == 1
 
 
-def test_learning_waits_until_there_is_enough_and_rounds_without_it_report_no_loss(make_learner):
+def test_learning_waits_for_learning_starts_and_earlier_rounds_report_no_loss(make_learner):
     learner = make_learner(learning_starts=192)
     first, second = learner.step()[0], learner.step()[0]
     assert first["train/gradient_updates"].mean == 0 and "train/critic_loss" not in first
@@ -43,7 +43,7 @@ def test_learning_waits_until_there_is_enough_and_rounds_without_it_report_no_lo
     assert {"train/critic_loss", "train/actor_loss", "train/grad_norm_actor", "train/grad_norm_critic"} <= set(second)
 
 
-def test_episodes_that_end_at_different_times_are_told_by_length_and_nobody_waits(make_learner):
+def test_episodes_that_end_at_different_times_are_all_counted(make_learner):
     learner = make_learner()
     report = learner.step()[0]
     # In 8 steps episodes of 3, 4, 5, 6 steps end 2, 2, 1, 1 times on each of four boards.
@@ -52,7 +52,7 @@ def test_episodes_that_end_at_different_times_are_told_by_length_and_nobody_wait
     assert report["matching/age_mean"].sum == report["rollout/length_mean"].sum
 
 
-def test_epsilon_and_the_stage_follow_the_steps_of_all_boards(make_learner):
+def test_epsilon_and_the_stage_depend_on_the_steps_over_all_boards(make_learner):
     learner = make_learner(epsilon=0.5, epsilon_speed=0.99)
     first, second = learner.step()[0], learner.step()[0]
     assert first["train/epsilon"].mean == 0.5
@@ -61,17 +61,17 @@ def test_epsilon_and_the_stage_follow_the_steps_of_all_boards(make_learner):
     assert [first["matching/level"].mean, second["matching/level"].mean] == [0.0, 1.0]
 
 
-def test_a_board_explores_with_all_its_agents_at_once(make_learner):
+def test_all_agents_of_a_board_explore_in_the_same_steps(make_learner):
     learner = make_learner(remember="vector", epsilon=0.5, epsilon_speed=1.0)
     learner.step()
     vectors = learner._collectors[0].memory.state(8)["action"]
-    # A vector of the actor adds up to 1; one that explores does not.
+    # A vector of the actor sums to 1; an exploring one does not.
     explores = (vectors.sum(-1) - 1).abs() > 1e-4
     assert torch.equal(explores[..., 0], explores[..., 1])
     assert 0.3 < float(explores.float().mean()) < 0.7
 
 
-def test_the_memory_holds_what_happened(make_learner):
+def test_the_replay_buffer_stores_each_step_in_its_lane_and_row(make_learner):
     learner = make_learner(buffer_size=16 * 20)
     for _ in range(4):
         learner.step()
@@ -79,12 +79,12 @@ def test_the_memory_holds_what_happened(make_learner):
     kept = memory.state(32)
     done = kept["observation"][..., :4].argmax(-1) == kept["action"]
     assert torch.equal(done.float(), kept["reward"])
-    # The last feature names the board, which is its place in lane and row.
+    # The last feature identifies the board: its position in lane and row.
     board = (kept["observation"][..., 0, 4] * 100).round().long()
     assert torch.equal(board, torch.arange(16).view(8, 1, 2).expand(8, 20, 2))
 
 
-def test_both_modes_have_the_same_experience_and_learn_the_same(make_learner):
+def test_fast_and_exact_mode_have_the_same_experience_and_nearly_the_same_weights(make_learner):
     fast, exact = make_learner(), make_learner(sync="exact")
     fast.step(), exact.step()
     fast_memory = fast._collectors[0].memory.state(8)
@@ -93,7 +93,7 @@ def test_both_modes_have_the_same_experience_and_learn_the_same(make_learner):
     torch.testing.assert_close(weights(exact), weights(fast), rtol=1e-4, atol=1e-5)
 
 
-def test_targets_follow_by_tau(make_learner):
+def test_target_networks_follow_by_tau(make_learner):
     learner = make_learner(tau=1.0)
     learner.step()
     for name in ("actor", "critic"):
@@ -106,18 +106,18 @@ def test_targets_follow_by_tau(make_learner):
     torch.testing.assert_close(next(slow.model.target_actor.parameters()), before, rtol=0, atol=1e-5)
 
 
-def test_the_past_is_remembered_every_so_many_gradient_updates_and_stored(make_learner):
-    learner = make_learner(past=lambda actor: PastSelves(actor, 2), past_every=3)
-    first = next(learner._problem.past.networks[0].parameters()).clone()
+def test_the_opponent_pool_is_updated_every_few_gradient_updates_and_saved(make_learner):
+    learner = make_learner(pool=lambda actor: OpponentPool(actor, 2), pool_update_every=3)
+    first = next(learner._problem.opponent_pool.networks[0].parameters()).clone()
     learner.step()  # 5 gradient updates of 8 steps: 64 / 16 = 4 steps fill a batch
     assert learner.gradient_updates == 5
-    assert torch.equal(next(learner._problem.past.networks[0].parameters()), first)
-    assert not torch.equal(next(learner._problem.past.networks[1].parameters()), first)
+    assert torch.equal(next(learner._problem.opponent_pool.networks[0].parameters()), first)
+    assert not torch.equal(next(learner._problem.opponent_pool.networks[1].parameters()), first)
     stored = {name for name in learner.state().optimizer if name.startswith("past.")}
     assert len(stored) == 2 * len(list(learner.model.actor.parameters()))
 
 
-def test_first_weights_are_taken_at_the_first_step_and_never_again(make_learner):
+def test_first_weights_are_loaded_once_at_the_first_step(make_learner):
     other = make_learner(seed=5)
     reads = []
 
@@ -133,8 +133,8 @@ def test_first_weights_are_taken_at_the_first_step_and_never_again(make_learner)
 
 
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
-def test_a_resumed_learner_ends_in_the_same_bits(make_learner, algo):
-    undisturbed = make_learner(algo=algo, past=lambda actor: PastSelves(actor, 2), past_every=3)
+def test_a_resumed_learner_ends_with_bitwise_equal_weights(make_learner, algo):
+    undisturbed = make_learner(algo=algo, pool=lambda actor: OpponentPool(actor, 2), pool_update_every=3)
     undisturbed.step()
     state = undisturbed.state()
     copied = Snapshot(
@@ -144,25 +144,25 @@ def test_a_resumed_learner_ends_in_the_same_bits(make_learner, algo):
         {lane: {k: v.clone() for k, v in part.items()} for lane, part in state.lanes.items()},
     )
     undisturbed.step()
-    resumed = make_learner(algo=algo, past=lambda actor: PastSelves(actor, 2), past_every=3)
+    resumed = make_learner(algo=algo, pool=lambda actor: OpponentPool(actor, 2), pool_update_every=3)
     resumed.load(copied)
     resumed.step()
     assert weights_hash(resumed.state().model) == weights_hash(undisturbed.state().model)
     assert weights_hash(resumed.state().optimizer) == weights_hash(undisturbed.state().optimizer)
 
 
-def test_a_lane_holds_the_same_whoever_owns_it(make_learner):
+def test_a_lanes_state_does_not_depend_on_the_cohorts(make_learner):
     learner, exact = make_learner(), make_learner(sync="exact")
     learner.step(), exact.step()
     one, other = learner.state().lanes, exact.state().lanes
     assert sorted(one) == sorted(other) == list(range(8))
-    # Actions are drawn from the weights, so only the part before the first gradient update is bound to be the same.
+    # Actions depend on the weights, which differ by rounding: only steps before the first gradient update must agree.
     assert torch.equal(one[5]["memory.observation"][:4], other[5]["memory.observation"][:4])
     assert {name: value.shape for name, value in one[5].items()} == {n: v.shape for n, v in other[5].items()}
     assert one[5]["env.clock"].tolist() == [8, 8]
 
 
-def test_a_run_can_ask_to_stop_on_a_gradient_that_is_not_finite(make_learner):
+def test_nonfinite_stop_ends_the_run_and_keeps_the_weights(make_learner):
     learner = make_learner(nonfinite="stop")
     before = {k: v.clone() for k, v in learner.model.actor.state_dict().items()}
     next(learner.model.actor.parameters()).register_hook(lambda gradient: gradient * float("inf"))
@@ -171,7 +171,7 @@ def test_a_run_can_ask_to_stop_on_a_gradient_that_is_not_finite(make_learner):
     assert all(torch.equal(value, before[name]) for name, value in learner.model.actor.state_dict().items())
 
 
-def test_skipped_updates_are_counted_and_the_critic_goes_on(make_learner):
+def test_skipped_actor_updates_are_counted_and_the_critic_still_learns(make_learner):
     learner = make_learner()
     before = next(learner.model.critic.parameters()).clone()
     next(learner.model.actor.parameters()).register_hook(lambda gradient: gradient * float("nan"))
@@ -179,7 +179,7 @@ def test_skipped_updates_are_counted_and_the_critic_goes_on(make_learner):
     assert not torch.equal(next(learner.model.critic.parameters()), before)
 
 
-def test_the_rates_warm_up_and_then_follow_their_schedule(make_learner):
+def test_learning_rates_warm_up_and_then_follow_their_schedule(make_learner):
     learner = make_learner(a_lr=0.1, c_lr=0.2, lr_schedule="linear", lr_warmup=256, total_timesteps=1280)
     assert learner._set_rates() == pytest.approx({"learning_rate_actor": 0.05, "learning_rate_critic": 0.1})
     learner.steps = 640
@@ -189,7 +189,7 @@ def test_the_rates_warm_up_and_then_follow_their_schedule(make_learner):
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_stays_finite_and_close(make_learner, precision):
     reference, low = make_learner(), make_learner(precision=precision)
-    # On a processor without bf16 PyTorch turns oneDNN off for good at the first product; not for other tests.
+    # Without bf16 support, PyTorch disables oneDNN for the whole process at the first product; the context restores it.
     with torch.backends.mkldnn.flags(enabled=True):
         reference.step(), low.step()
     assert torch.isfinite(weights(low)).all()
@@ -197,7 +197,7 @@ def test_lower_precision_stays_finite_and_close(make_learner, precision):
 
 
 class Recorder:
-    """Stands in for an accelerator that records kernels: notes what is recorded, and runs it as it is."""
+    """A fake accelerator: lists the functions to record, and runs them unrecorded."""
 
     records = True
 
@@ -212,7 +212,7 @@ class Recorder:
         return module
 
 
-def test_recorded_kernels_learn_the_same_and_each_stage_is_recorded_once(make_learner, monkeypatch):
+def test_each_stage_is_recorded_once_and_recording_changes_no_result(make_learner, monkeypatch):
     plain = make_learner()
     monkeypatch.setattr(learner_module, "Accelerator", Recorder)
     recorded = make_learner()
@@ -220,16 +220,16 @@ def test_recorded_kernels_learn_the_same_and_each_stage_is_recorded_once(make_le
         plain.step(), recorded.step()
     torch.testing.assert_close(weights(recorded), weights(plain), rtol=1e-5, atol=1e-6)
     steps = [one for one in recorded._accelerator.recorded if one.__name__ == "_step"]
-    # The first round has another level than the second and third.
+    # The level changes after the first round.
     assert len(steps) == 2
 
 
-def test_evaluation_does_not_depend_on_how_episodes_are_shared(make_learner):
+def test_evaluation_does_not_depend_on_how_episodes_are_divided(make_learner):
     fast, exact = make_learner(), make_learner(sync="exact")
     assert fast.evaluate(20, seed=3).returns == exact.evaluate(20, seed=3).returns
 
 
-def test_a_player_draws_an_action_for_each_agent_with_a_number_of_its_own(make_learner, matching):
+def test_a_player_samples_each_agents_action_with_its_own_random_number(make_learner, matching):
     learner = make_learner()
     observation = matching(torch.arange(200), seed=1).reset()
     player = learner.player(seed=3)
@@ -237,6 +237,6 @@ def test_a_player_draws_an_action_for_each_agent_with_a_number_of_its_own(make_l
     assert torch.equal(best, learner.model(observation)[0].argmax(-1))
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(200, 2))
     drawn, _ = player.act(observation, explore=True)
-    # An untrained actor is nearly indifferent: two agents that drew with one number would nearly always agree.
+    # An untrained policy is nearly uniform: two agents that shared a random number would nearly always agree.
     assert drawn.shape == (200, 2)
     assert 0.1 < float((drawn[:, 0] == drawn[:, 1]).float().mean()) < 0.45

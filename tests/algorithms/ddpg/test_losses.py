@@ -1,4 +1,4 @@
-"""DDPG's losses on steps worked out by hand, and whom their gradients reach."""
+"""DDPG's losses on steps worked out by hand, and which networks their gradients reach."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 from lockstep.rl.replay import Column, Replay
 from lockstep.rl.target_networks import target_of
 
-VECTORS = ActionVectors("softmax", 2, executed=False)
+VECTORS = ActionVectors("softmax", 2, stores_actions=False)
 
 
 class Outputs(nn.Module):
@@ -25,7 +25,7 @@ class Outputs(nn.Module):
 
 
 class Weighing(nn.Module):
-    """Critics that say: weight x (first feature + what the vector weighs by `taste`)."""
+    """Critics with the value weight x (first feature + vector . taste)."""
 
     def __init__(self, *weights, taste=(1.0, 0.0)):
         super().__init__()
@@ -61,13 +61,13 @@ def critic_loss(critic, target_critic, n_step=1, gamma=0.5):
     return CriticLoss(critic, Outputs(torch.tensor(3.0).log().item(), 0.0), target_critic, VECTORS, gamma, n_step)
 
 
-def test_the_target_is_reward_and_the_target_networks_value_of_what_follows():
+def test_the_target_is_the_reward_plus_the_discounted_value_of_the_next_step():
     memory = memory_of([10, 20, 30], [1, 2, 4], [False, False, False])
     target = critic_loss(Weighing(1.0), Weighing(1.0)).target(batch_of(memory, 0))
     assert target.tolist() == [[1 + 0.5 * (20 + 0.75)]]
 
 
-def test_rewards_of_several_steps_are_counted_before_the_opinion():
+def test_the_n_step_target_counts_n_rewards_before_the_value():
     memory = memory_of([10, 20, 30], [1, 2, 4], [False, False, False])
     target = critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).target(batch_of(memory, 0))
     assert target.tolist() == [[1 + 0.5 * 2 + 0.25 * (30 + 0.75)]]
@@ -79,52 +79,52 @@ def test_nothing_is_counted_beyond_the_end_of_an_episode(ended, target):
     assert critic_loss(Weighing(1.0), Weighing(1.0), n_step=2).target(batch_of(memory, 0)).tolist() == [[target]]
 
 
-def test_of_two_targets_the_lower_is_believed_and_both_critics_learn():
+def test_the_target_uses_the_lower_target_critic_and_trains_both_critics():
     memory = memory_of([10, 20], [1, 2], [False, False])
     critic = Weighing(1.0, 2.0)
     loss, metrics = critic_loss(critic, Weighing(1.0, -1.0))(batch_of(memory, 0))
     target = 1 - 0.5 * 20.75
-    # The critics say 1 x (10 + 1) and 2 x (10 + 1).
+    # The critics' values are 1 x (10 + 1) and 2 x (10 + 1).
     torch.testing.assert_close(loss, torch.tensor(((11 - target) ** 2 + (22 - target) ** 2) / 2))
     torch.testing.assert_close(metrics["value"], torch.tensor(16.5))
     loss.backward()
     torch.testing.assert_close(critic.weight.grad, torch.tensor([(11 - target) * 11, (22 - target) * 11]))
 
 
-def test_the_actor_is_pulled_to_what_the_critic_prefers():
+def test_the_actors_gradient_favours_the_action_of_higher_value():
     memory = memory_of([0, 0], [0, 0], [False, False])
     actor = Outputs(0.0, 0.0)
     loss, _ = ActorLoss(actor, Weighing(2.0), VECTORS, entropy_coef=0.0)(batch_of(memory, 0))
-    assert loss.item() == -1.0  # 2 x the half that it puts on the first action
+    assert loss.item() == -1.0  # 2 x the probability 1/2 of the first action
     loss.backward()
-    # d(2 p)/d output = 2 p (1 - p) = 1/2, downhill for the loss.
+    # d(2 p)/d output = 2 p (1 - p) = 1/2, with the loss's sign.
     torch.testing.assert_close(actor.outputs.grad, torch.tensor([-0.5, 0.5]))
 
 
-def test_of_two_critics_the_lower_teaches_the_actor():
+def test_the_actor_is_trained_by_the_lower_critic():
     memory = memory_of([1, 1], [0, 0], [False, False])
     loss, _ = ActorLoss(Outputs(0.0, 0.0), Weighing(2.0, -4.0), VECTORS, entropy_coef=0.0)(batch_of(memory, 0))
     assert loss.item() == 6.0
 
 
-def test_entropy_is_rewarded_where_the_settings_ask_for_it():
+def test_entropy_coef_rewards_entropy():
     memory = memory_of([0, 0], [0, 0], [False, False])
     loss, metrics = ActorLoss(Outputs(0.0, 0.0), Weighing(0.0), VECTORS, entropy_coef=0.1)(batch_of(memory, 0))
     torch.testing.assert_close(metrics["entropy"], torch.tensor(2.0).log())
     torch.testing.assert_close(loss.detach(), -0.1 * torch.tensor(2.0).log())
 
 
-@pytest.mark.parametrize("executed", [True, False], ids=["action", "vector"])
+@pytest.mark.parametrize("stores_actions", [True, False], ids=["action", "vector"])
 @pytest.mark.parametrize("values", ["actions", "vectors"])
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
-def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, values, executed):
+def test_each_loss_has_gradients_for_its_own_network_only(algo, values, stores_actions):
     sizes = Sizes(features=3, agents=2, actions=4, hidden=8, critics=2)
     networks = build_networks(algo, sizes, 1, values)
     actor, critic = networks.actor, networks.critic
-    vectors = ActionVectors("softmax", 4, executed=executed)
+    vectors = ActionVectors("softmax", 4, stores_actions=stores_actions)
     columns = {
         "observation": Column((2, 3)),
-        "action": vectors.column(2),
+        "action": vectors.replay_column(2),
         "reward": Column((2,)),
         "ended": Column((), torch.bool),
     }
@@ -133,14 +133,14 @@ def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, value
         memory.write(
             torch.tensor([row]),
             observation=torch.randn(2, 2, 3),
-            action=vectors.remembered(torch.rand(2, 2, 4), torch.randint(4, (2, 2))),
+            action=vectors.to_replay(torch.rand(2, 2, 4), torch.randint(4, (2, 2))),
             reward=torch.randn(2, 2),
             ended=torch.zeros(2, dtype=torch.bool),
         )
     actor_loss = ActorLoss(actor, critic, vectors, 0.0)
-    judge = CriticLoss(critic, target_of(actor), target_of(critic), vectors, 0.9, 1)
+    critic_loss = CriticLoss(critic, target_of(actor), target_of(critic), vectors, 0.9, 1)
     assert {id(p) for p in actor_loss.parameters()} == {id(p) for p in actor.parameters()}
-    assert {id(p) for p in judge.parameters()} == {id(p) for p in critic.parameters()}
+    assert {id(p) for p in critic_loss.parameters()} == {id(p) for p in critic.parameters()}
     batch = batch_of(memory, 0, 3, share=0.25)
     for weight in critic.parameters():
         weight.grad = torch.full_like(weight, 7.0)
@@ -149,12 +149,12 @@ def test_each_loss_moves_its_own_network_and_leaves_the_others_alone(algo, value
     assert all(weight.grad is not None for weight in actor.parameters())
     for weight in actor.parameters():
         weight.grad = torch.full_like(weight, 5.0)
-    judge(batch)[0].backward()
+    critic_loss(batch)[0].backward()
     assert all(bool((weight.grad == 5.0).all()) for weight in actor.parameters())
     assert not any(bool((weight.grad == 7.0).all()) for weight in critic.parameters())
 
 
-def test_shares_of_uneven_parts_add_up_to_the_whole_gradient():
+def test_gradients_of_uneven_parts_add_up_to_the_gradient_of_the_whole_batch():
     memory = memory_of([1, 2, 3, 4, 5], [1, -1, 2, 0, 3], [False, True, False, False, False])
 
     def gradient(parts):

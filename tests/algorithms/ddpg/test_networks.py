@@ -1,4 +1,4 @@
-"""What each kind of network lets an agent know of the others, and whom its value teaches."""
+"""Which agents each kind of network depends on, and which agents its gradients reach."""
 
 import pytest
 import torch
@@ -10,8 +10,8 @@ ALGOS = ["ddpg", "bicnet", "maddpg"]
 VALUED = ["actions", "vectors"]
 
 
-def touched(outputs, inputs):
-    """Which agents' inputs the answer for agent 0 depends on."""
+def depends_on(outputs, inputs):
+    """For each agent, whether the output for agent 0 depends on its input."""
     (gradient,) = torch.autograd.grad(outputs, inputs)
     return [bool(gradient[:, agent].abs().sum() > 0) for agent in range(3)]
 
@@ -19,7 +19,7 @@ def touched(outputs, inputs):
 @pytest.mark.parametrize("values", VALUED)
 @pytest.mark.parametrize("algo", ALGOS)
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_every_network_answers_for_every_agent(algo, layers, values):
+def test_every_network_has_an_output_for_every_agent(algo, layers, values):
     networks = build_networks(algo, Sizes(5, 3, 4, hidden=8, layers=layers, critics=2), 1, values)
     observation = torch.randn(7, 3, 5)
     assert networks.actor(observation).shape == (7, 3, 4)
@@ -27,39 +27,39 @@ def test_every_network_answers_for_every_agent(algo, layers, values):
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_only_agents_that_communicate_know_of_each_other_when_they_act(algo):
+def test_only_communicating_actors_depend_on_the_other_agents(algo):
     actor = build_networks(algo, SIZES, seed=1).actor
     observation = torch.randn(6, 3, 5, requires_grad=True)
-    knows = touched(actor(observation)[:, 0].sum(), observation)
+    knows = depends_on(actor(observation)[:, 0].sum(), observation)
     assert knows == ([True, True, True] if algo == "bicnet" else [True, False, False])
 
 
 @pytest.mark.parametrize("values", VALUED)
 @pytest.mark.parametrize("algo", ALGOS)
-def test_what_a_critic_knows(algo, values):
+def test_which_agents_a_critic_depends_on_and_trains(algo, values):
     critic = build_networks(algo, SIZES, 1, values).critic
     observation = torch.randn(6, 3, 5, requires_grad=True)
     vector = torch.rand(6, 3, 4, requires_grad=True)
-    knows = touched(critic(observation, vector)[:, :, 0].sum(), observation)
+    knows = depends_on(critic(observation, vector)[:, :, 0].sum(), observation)
     assert knows == ([True, True, True] if algo in ("bicnet", "maddpg") else [True, False, False])
-    # A central critic knows what the others do, but an agent is only taught by its own value.
-    taught = touched(critic(observation, vector)[:, :, 0].sum(), vector)
+    # A central critic sees the others' vectors, but each agent is trained by its own value only.
+    trained = depends_on(critic(observation, vector)[:, :, 0].sum(), vector)
     together = algo == "bicnet" and values == "vectors"
-    assert taught == ([True, True, True] if together else [True, False, False])
+    assert trained == ([True, True, True] if together else [True, False, False])
 
 
 @pytest.mark.parametrize("values", VALUED)
-def test_a_central_critic_sees_the_others_in_turn_with_the_agent_itself_first(values):
+def test_a_central_critic_sees_the_agents_in_cyclic_order_from_its_own(values):
     critic = build_networks("maddpg", SIZES, 1, values).critic
     observation, vector = torch.randn(6, 3, 5), torch.rand(6, 3, 4)
     before = critic(observation, vector)
-    # With all agents one place further on, everybody has the same neighbours as before.
+    # If all agents move on by one place, each has the same neighbours as before.
     moved = critic(observation.roll(1, 1), vector.roll(1, 1))
     torch.testing.assert_close(moved, before.roll(1, 2))
 
 
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet"])
-def test_a_vector_of_probabilities_is_worth_what_may_be_expected(algo):
+def test_the_value_of_probabilities_is_the_expected_value_of_the_actions(algo):
     critic = build_networks(algo, SIZES, seed=1).critic
     observation = torch.randn(2, 3, 5)
     single = torch.stack([critic(observation, torch.eye(4)[action].expand(2, 3, 4)) for action in range(4)], -1)
@@ -67,7 +67,7 @@ def test_a_vector_of_probabilities_is_worth_what_may_be_expected(algo):
     torch.testing.assert_close(critic(observation, probabilities), (single * probabilities).sum(-1))
 
 
-def test_the_seed_decides_the_weights_and_the_first_actions_are_nearly_alike():
+def test_the_seed_determines_the_weights_and_the_first_policy_is_nearly_uniform():
     one, again, other = (build_networks("bicnet", SIZES, seed).actor for seed in (1, 1, 2))
     same = [torch.equal(a, b) for a, b in zip(one.parameters(), again.parameters(), strict=True)]
     assert all(same)

@@ -15,15 +15,15 @@ def make(**values):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"n_envs": 12}, "n_envs 12 is no multiple of the run's 8 lanes; nearest: 8 or 16"),
-        ({"batch_size": 100}, "batch_size 100 is no multiple of the run's 8 lanes; nearest: 96 or 104"),
-        ({"n_envs": 64, "batch_size": 4}, "batch_size 4 is no multiple of the run's 8 lanes; nearest: 8"),
+        ({"n_envs": 12}, "n_envs 12 must be a multiple of the run's 8 lanes; nearest: 8 or 16"),
+        ({"batch_size": 100}, "batch_size 100 must be a multiple of the run's 8 lanes; nearest: 96 or 104"),
+        ({"n_envs": 64, "batch_size": 4}, "batch_size 4 must be a multiple of the run's 8 lanes; nearest: 8"),
         ({"update_interval": 5}, "update_interval 5 must divide n_steps 32"),
         (
             {"buffer_size": 500},
             "buffer_size 500 is less than one batch (512); raise --buffer-size to 512",
         ),
-        ({"learning_starts": 200_000}, "less than what learning_starts with (200000)"),
+        ({"learning_starts": 200_000}, "less than learning_starts (200000)"),
         (
             {"n_envs": 4096, "buffer_size": 10_000},
             "buffer_size 10000 is less than n_step + 1 = 4 steps of 4096 environments (16384)",
@@ -31,13 +31,13 @@ def make(**values):
         ({"total_timesteps": 100}, "less than one round's n_envs x n_steps = 64 x 32 = 2048"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(fields, message):
+def test_inconsistent_settings_are_refused_in_one_line(fields, message):
     with pytest.raises(UserError) as caught:
         make(**fields)
     assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
-def test_epsilon_falls_with_every_environment_step_down_to_its_least():
+def test_epsilon_falls_with_every_environment_step_to_its_minimum():
     settings = DDPGSettings(epsilon=0.5, epsilon_speed=0.99998, epsilon_min=0.05)
     assert settings.epsilon_after(0) == 0.5
     # A hundred episodes of 200 steps: 0.5 x 0.99998^20000 = 0.335.
@@ -45,13 +45,13 @@ def test_epsilon_falls_with_every_environment_step_down_to_its_least():
     assert settings.epsilon_after(1_000_000) == 0.05
 
 
-def test_learning_begins_with_a_batch_or_with_n_steps_whichever_is_later():
+def test_learning_starts_when_a_batch_and_n_step_successors_are_stored():
     assert DDPGSettings(n_envs=64, batch_size=512, n_step=3).first_update == 512
     assert DDPGSettings(n_envs=64, batch_size=64, n_step=3).first_update == 256
     assert DDPGSettings(learning_starts=5000).first_update == 5000
 
 
-def test_the_plan_says_how_often_a_step_is_learned_from():
+def test_the_plan_says_how_often_each_step_is_sampled():
     # 2 updates x 512 samples for each 64 x 4 steps: four times.
     settings = DDPGSettings(n_envs=64, batch_size=512, update_interval=4, updates_per_interval=2)
     rows = dict(settings.work(str))
@@ -73,7 +73,7 @@ def test_every_field_has_a_line_of_help():
         assert "over all ranks" in by_name[name].doc
 
 
-def test_the_network_takes_its_shapes_from_the_problem_and_its_wiring_from_the_algorithm():
+def test_the_network_takes_its_shapes_from_the_problem_and_its_structure_from_the_algorithm():
     problem = TeamProblem(name="p", observation_shape=(3, 5), action_count=4, make_env=None, make_test=None)
     config = make(algo="maddpg", twin_critics=True, hidden_size=16, hidden_layers=1)
     shapes = {name: tuple(value.shape) for name, value in config.network.build(problem, config).state_dict().items()}
@@ -82,7 +82,7 @@ def test_the_network_takes_its_shapes_from_the_problem_and_its_wiring_from_the_a
     assert shapes["critic.0.layers.0.weight"] == shapes["critic.1.layers.0.weight"] == (16, 23)
 
 
-def test_pictures_are_refused_by_the_network_for_vectors():
+def test_the_mlp_refuses_image_observations():
     problem = TeamProblem(name="p", observation_shape=(3, 2, 8, 8), action_count=4, make_env=None, make_test=None)
     with pytest.raises(UserError, match=r"network mlp: p shows each agent an array \(2, 8, 8\); allowed"):
         make().network.build(problem, make())

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.arena import ArenaResult, play_games
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action
-from lockstep.workloads.snakes3v3.rules import SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.matches.arena import ArenaResult, play_games
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action
 
 PUBLISHED = {
     ("random", "random"): (0.89, 0.71, 65, 50),
@@ -29,7 +29,7 @@ DEVIATIONS = 4.0
 
 
 def agree(pair, games, seed):
-    """Every number lies within the statistical error of both measurements."""
+    """Assert that every number is within the statistical error of both measurements."""
     result = play_games(*pair, games, seed, both_sides=False)
     *scores, wins, losses = PUBLISHED[pair]
     for side, published in enumerate(scores):
@@ -63,7 +63,7 @@ def test_wins_losses_and_draws_are_counted():
     assert (counted.games, counted.wins, counted.losses, counted.draws) == (4, 2, 1, 1)
 
 
-def test_the_interval_of_a_share_is_wilsons():
+def test_the_interval_of_a_share_is_wilsons_interval():
     share, low, high = result([1.0] * 194 + [0.0] * 6, [0.5] * 200).share(194)
     assert share == 0.97
     assert (low, high) == pytest.approx((0.9361, 0.9862), abs=1e-4)
@@ -71,14 +71,14 @@ def test_the_interval_of_a_share_is_wilsons():
     assert result([1.0] * 10, [0.0] * 10).share(0)[1] == 0.0
 
 
-def test_the_interval_of_a_score_is_the_normal_one():
+def test_the_interval_of_a_score_is_the_normal_interval():
     mean, half = result([1, 2, 3, 4], [0, 0, 0, 0]).score(0)
     assert mean == 2.5
     assert half == pytest.approx(1.96 * math.sqrt(5 / 3) / 2, rel=1e-4)
     assert result([1], [0]).score(0) == (1.0, 0.0)
 
 
-def test_the_table_tells_everything():
+def test_the_table_shows_scores_deaths_and_results():
     text = result([3, 1], [1, 1], torch.tensor([[2.0, 4.0], [7.0, 8.0]])).table()
     assert text.splitlines() == [
         "first against second, 2 games (95% intervals)",
@@ -117,7 +117,7 @@ def test_the_same_seed_plays_the_same_games():
     assert not torch.equal(first.scores, other.scores)
 
 
-def test_each_for_itself_is_measured_against_the_best():
+def test_in_the_five_player_game_the_rival_is_the_best_other_snake():
     short = GameRules(players=5, teams=SNAKES_5P.teams, max_steps=40)
     counted = play_games("greedy", "random", 20, 3, short)
     assert counted.scores.shape == (2, 20)

@@ -1,10 +1,10 @@
-"""Cells as bits: what they say is what looking at each cell says."""
+"""Operations on cells as bits, compared with loops over cells."""
 
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.bits import RowBits
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.bits import RowBits
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
 
 CPU = torch.device("cpu")
 RULES = [
@@ -21,7 +21,7 @@ def random_grids(rules, share):
 
 @pytest.mark.parametrize("rules", RULES, ids=["20x10", "7x9", "60x4"])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.6])
-def test_the_nth_free_cell_is_the_one_that_counting_finds(rules, share):
+def test_the_nth_free_cell_is_the_one_found_by_counting(rules, share):
     grid, free = random_grids(rules, share)
     bits = RowBits(rules, CPU)
     chunks = bits.chunks(bits.where_empty(grid))
@@ -35,7 +35,7 @@ def test_the_nth_free_cell_is_the_one_that_counting_finds(rules, share):
 
 @pytest.mark.parametrize("rules", RULES, ids=["20x10", "7x9", "60x4"])
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
-def test_the_first_cell_with_room_is_the_one_that_a_search_finds(rules, share):
+def test_the_first_cell_with_room_is_the_one_found_by_a_search(rules, share):
     grid, free = random_grids(rules, share)
     bits = RowBits(rules, CPU)
     found = bits.first_with_room(bits.where_empty(grid)).tolist()
@@ -43,7 +43,7 @@ def test_the_first_cell_with_room_is_the_one_that_a_search_finds(rules, share):
 
 
 def searched(rules, free):
-    """The first cell of a connected group of three or more free cells; C where there is none."""
+    """The first cell of a connected group of three or more free cells; C if there is none."""
 
     def beside(cell):
         row, column = divmod(cell, rules.width)
@@ -62,7 +62,7 @@ def searched(rules, free):
     return rules.cells
 
 
-def test_taking_cells_away_clears_their_bits_and_nowhere_is_no_cell():
+def test_removing_cells_clears_their_bits_and_ignores_nowhere():
     rules = GameRules()
     bits = RowBits(rules, CPU)
     rows = bits.without(

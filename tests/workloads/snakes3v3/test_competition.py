@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.competition import CompetitionGame, decode, encode, export_submission
-from lockstep.workloads.snakes3v3.gamelog import positions, read_log, record_game, replay, write_log
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.export import export_submission
+from lockstep.workloads.snakes3v3.competition.gamelog import positions, read_log, record_game, replay, write_log
+from lockstep.workloads.snakes3v3.competition.interface import CompetitionGame, decode, encode
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.matches import render
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 
 SHORT = GameRules(max_steps=30)
 
@@ -36,14 +37,14 @@ class AlongTheTeam(nn.Module):
         return self.lstm(features)[0]
 
 
-def actor(kind, talks):
+def actor(kind, communicates):
     torch.manual_seed(1)
-    middle = [AlongTheTeam(24), nn.Linear(48, 16)] if talks else [nn.Linear(24, 16)]
+    middle = [AlongTheTeam(24), nn.Linear(48, 16)] if communicates else [nn.Linear(24, 16)]
     return nn.Sequential(nn.Linear(SIZES[kind], 24), nn.ReLU(), *middle, nn.ReLU(), nn.Linear(16, 4))
 
 
 def exported(folder, network, kind, observations):
-    """What the exported team answers, in a process that knows neither torch nor lockstep."""
+    """The actions of the exported team, in a process without torch and lockstep."""
     export_submission(network, kind, folder)
     assert sorted(path.name for path in folder.iterdir()) == ["submission.py", "weights.npz"]
     shown = folder.parent / "observations.json"
@@ -52,14 +53,14 @@ def exported(folder, network, kind, observations):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def test_actions_are_written_as_the_platform_writes_them():
+def test_actions_are_encoded_as_one_hot_lists():
     assert encode([3, 0]) == [[[0, 0, 0, 1]], [[1, 0, 0, 0]]]
     assert decode(encode([3, 0, 1, 2])) == [3, 0, 1, 2]
     with pytest.raises(UserError, match=r"action of player 1 is \[\[1, 1, 0, 0\]\]"):
         decode([[[0, 0, 0, 1]], [[1, 1, 0, 0]]])
 
 
-def test_what_a_player_is_shown():
+def test_the_observation_has_the_platforms_keys_and_values():
     match = CompetitionGame(seed=2)
     shown = match.all_observes
     assert len(shown) == 6
@@ -88,7 +89,7 @@ def test_what_a_player_is_shown():
     assert not done
 
 
-def test_a_game_runs_to_its_end_and_no_further():
+def test_a_game_ends_after_its_last_step_and_refuses_another():
     match = CompetitionGame(SHORT, seed=2)
     for _ in range(30):
         assert not match.done
@@ -105,9 +106,9 @@ def test_the_wrong_number_of_actions_is_refused():
         CompetitionGame().step(encode([0] * 5))
 
 
-@pytest.mark.parametrize(("kind", "talks"), [("rich", False), ("rich", True), ("jidi26", False)])
-def test_an_exported_team_plays_as_the_network_does(tmp_path, kind, talks):
-    match, network, shown, expected = CompetitionGame(seed=5), actor(kind, talks), [], []
+@pytest.mark.parametrize(("kind", "communicates"), [("rich", False), ("rich", True), ("jidi26", False)])
+def test_an_exported_team_takes_the_actions_of_the_network(tmp_path, kind, communicates):
+    match, network, shown, expected = CompetitionGame(seed=5), actor(kind, communicates), [], []
     for _ in range(12):
         shown += [{str(key): value for key, value in one.items()} for one in match.all_observes]
         actions = [0] * 6
@@ -121,14 +122,14 @@ def test_an_exported_team_plays_as_the_network_does(tmp_path, kind, talks):
     assert exported(tmp_path / "team", network, kind, shown) == expected
 
 
-def test_each_for_itself_is_exported_too(tmp_path):
+def test_a_network_for_the_five_player_game_is_exported(tmp_path):
     match, network = CompetitionGame(SNAKES_5P, seed=5), actor("rich", False)
     shown = [{str(key): value for key, value in one.items()} for one in match.all_observes]
     expected = [network(observe(match.game, "rich", team)).argmax(2)[0, 0].item() for team in SNAKES_5P.teams]
     assert exported(tmp_path / "team", network, "rich", shown) == encode(expected)
 
 
-def test_what_cannot_be_exported_is_named(tmp_path):
+def test_unsupported_layers_and_observations_are_refused_by_name(tmp_path):
     with pytest.raises(UserError, match="a Tanh cannot be exported"):
         export_submission(nn.Sequential(nn.Linear(26, 4), nn.Tanh()), "jidi26", tmp_path)
     with pytest.raises(UserError, match="the nearest is jidi26"):
@@ -150,7 +151,7 @@ def test_a_log_has_the_competitions_keys():
     assert total == log["n_return"]
 
 
-def test_a_log_is_written_read_and_shown_again(tmp_path):
+def test_a_log_is_written_read_and_replayed(tmp_path):
     log = game_log()
     write_log(log, tmp_path / "game.json")
     assert read_log(tmp_path / "game.json") == log
@@ -162,7 +163,7 @@ def test_a_log_is_written_read_and_shown_again(tmp_path):
     assert seen[0].time == 1 and seen[30].time == 31
 
 
-def test_a_file_that_is_no_log_is_refused_in_one_line(tmp_path):
+def test_a_file_that_is_not_a_log_is_refused_in_one_line(tmp_path):
     for text in ("{", "[]", '{"init_info": {}}', '{"steps": []}', '{"init_info": {"snakes_position": 3}, "steps": []}'):
         (tmp_path / "game.json").write_text(text)
         with pytest.raises(UserError, match="not the log of a game") as refused:

@@ -12,7 +12,7 @@ METRICS = {
 }
 
 
-def test_a_log_point_reads_as_in_the_guide():
+def test_a_log_point_has_the_guides_format():
     assert guide_lines(1, METRICS) == [
         "[Episode 00001] total_reward: 45.00 epsilon: 0.50 [v3.0] difficulty: 0",
         "        snake_1: 15.50 snake_2: 14.50 snake_3: 15.00",
@@ -20,12 +20,12 @@ def test_a_log_point_reads_as_in_the_guide():
     ]
 
 
-def test_evasion_is_told_while_it_lasts():
+def test_evasion_is_shown_while_it_is_on():
     assert guide_lines(7, METRICS | {"snakes3v3/evasion": 1.0})[0].endswith("difficulty: 0 [v3.1] evasion:ON")
     assert guide_lines(7, METRICS | {"snakes3v3/evasion": 0.0})[0].endswith("difficulty: 0")
 
 
-def test_nothing_is_said_before_a_game_has_ended():
+def test_there_are_no_lines_before_a_game_has_ended():
     assert guide_lines(0, {"train/epsilon": 0.5, "train/actor_loss": 0.1, "train/critic_loss": 0.2}) == []
 
 

@@ -1,21 +1,21 @@
-"""A team among scripted opponents and past selves: who moves whom, who is paid what, and who plays on which board."""
+"""The team environment: who moves which snakes, the rewards, and which opponent plays on which board."""
 
 import pytest
 import torch
 from torch import nn
 
-from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
+from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
 
 CPU = torch.device("cpu")
 UP, DOWN, LEFT, RIGHT = range(4)
 
 
-def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", past=(), first=0, **changes):
+def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", past_actors=(), first=0, **changes):
     rivals = [players for number, players in enumerate(rules.teams) if number != team]
-    opposition = Opposition(Schedule(opponent), rivals, "jidi26", past)
+    opposition = Opposition(Schedule(opponent), rivals, "jidi26", past_actors)
     return SnakesTeamEnv(
         rules,
         torch.arange(first, first + boards),
@@ -30,7 +30,7 @@ def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", pa
 
 
 def moves(env, action):
-    """The actions of all players that a step of the environment makes."""
+    """The actions of all players in one step of the environment."""
     made = []
     step = env.game.step
     env.game.step = lambda everyone: made.append(everyone) or step(everyone)
@@ -40,14 +40,14 @@ def moves(env, action):
 
 
 def play(env, steps):
-    """Random moves by counter; returns the transitions."""
+    """Play random moves from a fixed seed; returns the transitions."""
     generator = torch.Generator().manual_seed(1)
     agents = env.observation_shape[0]
     return [env.step(torch.randint(4, (env.count, agents), generator=generator)) for _ in range(steps)]
 
 
 class Always(nn.Module):
-    """A network that always wants to go the same way."""
+    """A network that always chooses the same direction."""
 
     def __init__(self, way):
         super().__init__()
@@ -67,14 +67,14 @@ def test_each_side_moves_its_own_snakes(team, own, others):
     assert torch.equal(made[:, others], expected)
 
 
-def test_in_the_game_of_five_each_rival_looks_after_itself():
+def test_in_the_five_player_game_each_rival_plays_for_itself():
     env = make(rules=SNAKES_5P, opponent="greedy")
     assert env.reset().shape == (4, 1, 26)
     expected = torch.cat([OPPONENTS["greedy"](env.game, [player]) for player in (1, 2, 3, 4)], 1)
     assert torch.equal(moves(env, torch.full((4, 1), UP))[:, 1:], expected)
 
 
-def test_what_a_snake_is_paid_adds_up_to_its_score():
+def test_raw_rewards_sum_to_the_score():
     env = make(boards=8)
     env.reset()
     *before, last = play(env, 200)
@@ -88,7 +88,7 @@ def test_what_a_snake_is_paid_adds_up_to_its_score():
     assert torch.equal(last.info["won"], (lead > 0).float()) and torch.equal(last.info["lost"], (lead < 0).float())
 
 
-def test_a_death_costs_its_penalty_besides():
+def test_death_penalty_is_subtracted_for_every_death():
     free, dear = make(boards=8), make(boards=8, death_penalty=0.5)
     free.reset(), dear.reset()
     difference = sum(a.reward - b.reward for a, b in zip(play(free, 50), play(dear, 50), strict=True))
@@ -96,7 +96,7 @@ def test_a_death_costs_its_penalty_besides():
     assert torch.equal(deaths, deaths.round()) and float(deaths.sum()) > 10
 
 
-def test_a_scored_team_is_paid_what_it_gains_on_its_rival():
+def test_in_evaluation_rewards_sum_to_the_lead_over_the_rival():
     env = make(boards=8, reward=None)
     env.reset()
     transitions = play(env, 200)
@@ -106,7 +106,7 @@ def test_a_scored_team_is_paid_what_it_gains_on_its_rival():
     assert not any(name.startswith("snake_") for name in transitions[-1].info)
 
 
-def test_after_the_end_the_next_game_is_seen_and_its_account_is_empty():
+def test_after_the_end_the_next_game_is_observed_with_its_sums_at_zero():
     env = make(boards=2)
     env.reset()
     last = play(env, 200)[-1]
@@ -118,7 +118,7 @@ def test_after_the_end_the_next_game_is_seen_and_its_account_is_empty():
     assert not bool(env.state()["earned"].abs().gt(3).any())
 
 
-def test_a_loaded_environment_goes_on_alike():
+def test_a_loaded_environment_continues_identically():
     env, other = make(boards=3), make(boards=3)
     env.reset(), other.reset()
     play(env, 30)
@@ -129,8 +129,8 @@ def test_a_loaded_environment_goes_on_alike():
         assert all(torch.equal(one.info[name], two.info[name]) for name in one.info)
 
 
-def test_boards_are_dealt_in_turn_to_the_scripted_opponent_and_to_past_selves():
-    env = make(boards=9, opponent="greedy", past=[Always(UP), Always(RIGHT)])
+def test_boards_alternate_between_the_scripted_opponent_and_past_actors():
+    env = make(boards=9, opponent="greedy", past_actors=[Always(UP), Always(RIGHT)])
     env.reset()
     scripted = OPPONENTS["greedy"](env.game, [3, 4, 5])
     made = moves(env, torch.zeros(9, 3, dtype=torch.int64))[:, 3:]
@@ -139,8 +139,8 @@ def test_boards_are_dealt_in_turn_to_the_scripted_opponent_and_to_past_selves():
         assert made[board].tolist() == expected
 
 
-def test_a_board_has_the_same_opponent_whichever_boards_are_with_it():
-    whole, part = make(boards=8, past=[Always(UP)]), make(boards=4, first=4, past=[Always(UP)])
+def test_a_boards_opponent_does_not_depend_on_the_other_boards():
+    whole, part = make(boards=8, past_actors=[Always(UP)]), make(boards=4, first=4, past_actors=[Always(UP)])
     whole.reset(), part.reset()
     action = torch.zeros(8, 3, dtype=torch.int64)
     assert torch.equal(moves(whole, action)[4:], moves(part, action[4:]))

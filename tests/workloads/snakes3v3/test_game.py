@@ -3,23 +3,23 @@ import torch
 
 from lockstep.compute.graphs import Recording
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import DOWN, LEFT, RIGHT, SNAKES_3V3, SNAKES_5P, UP, GameRules
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import DOWN, LEFT, RIGHT, SNAKES_3V3, SNAKES_5P, UP, GameRules
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 CPU = torch.device("cpu")
 FAR = [[5, 6], [5, 7], [5, 8], [7, 7], [7, 8]]
-"""Beans nobody is near."""
+"""Beans out of reach of all snakes."""
 SMALL = GameRules(width=7, height=7)
 SHORT = GameRules(max_steps=25)
 TINY = GameRules(width=4, height=4, players=2, teams=((0,), (1,)), beans=1)
 LONG = [[1, 2], [1, 1], [1, 0], [1, 3], [2, 3], [3, 3], [3, 0], [3, 1], [3, 2], [2, 2], [2, 1], [2, 0]]
-"""All of a tiny board but its first row."""
+"""Every cell of a tiny board except its first row."""
 
 
 def act(game, **moves):
-    """A step in which the named players move as told and all others go on to the left."""
+    """A step in which the named players take these actions and all others continue to the left."""
     actions = [moves.get(f"p{player}", LEFT) for player in range(game.rules.players)]
     return game.step(torch.tensor([actions]))
 
@@ -29,7 +29,7 @@ def cells(game, player, board=0):
 
 
 def play(game, steps, restart=True):
-    """Everything that comes back from a number of steps of mixed play."""
+    """All results of some steps of mixed play."""
     seen = []
     for _ in range(steps):
         greedy, anything = (
@@ -68,7 +68,7 @@ def test_a_new_game_has_straight_snakes_of_three_and_five_beans(make_game):
     assert game.score.tolist() == [[0] * 6] * 100
 
 
-def test_all_cells_and_directions_are_as_likely_at_the_start():
+def test_initial_cells_and_directions_are_uniform():
     game = SnakesGame(SNAKES_3V3, torch.arange(20_000), 3, CPU)
     game.reset()
     for player in (0, 5):
@@ -80,7 +80,7 @@ def test_all_cells_and_directions_are_as_likely_at_the_start():
     assert (beans - 500).abs().max() < 5 * 500**0.5
 
 
-def test_a_snake_moves_on_and_round_the_edge(game_at):
+def test_a_snake_moves_and_wraps_around_the_edge(game_at):
     game = game_at({0: [[0, 0], [0, 1], [0, 2]]}, {}, FAR)
     done = act(game, p0=UP)
     assert cells(game, 0) == [[9, 0], [0, 0], [0, 1]]
@@ -93,7 +93,7 @@ def test_a_snake_moves_on_and_round_the_edge(game_at):
     assert game.time.tolist() == [3]
 
 
-def test_eating_grows_and_the_new_bean_comes_last(game_at):
+def test_eating_makes_a_snake_longer_and_the_new_bean_is_last_in_the_list(game_at):
     game = game_at({0: [[5, 3], [5, 2], [5, 1]]}, {0: RIGHT}, [[7, 7], [5, 4], [7, 8], [5, 8], [5, 9]])
     done = act(game, p0=RIGHT)
     assert done.reward.tolist() == [[1.0, 0, 0, 0, 0, 0]]
@@ -104,7 +104,7 @@ def test_eating_grows_and_the_new_bean_comes_last(game_at):
     assert len(beans) == 5 and game.beans[0, 4].tolist() == beans[4]
 
 
-def test_a_reversal_goes_any_of_the_three_other_ways(make_game):
+def test_a_reversal_is_replaced_by_a_random_other_direction(make_game):
     game = make_game(boards=3000)
     set_up(game, [Position([[[5, 5], [5, 6], [5, 7]], *others()], [LEFT] * 6, FAR_AWAY)] * 3000)
     game.step(torch.tensor([[RIGHT, LEFT, LEFT, LEFT, LEFT, LEFT]]).expand(3000, -1))
@@ -120,18 +120,18 @@ def others():
     return [[[row, 12], [row, 13], [row, 14]] for row in (2, 4, 6, 8, 9)]
 
 
-def test_a_head_in_a_body_dies_and_the_body_lives_on(game_at):
+def test_a_snake_that_hits_a_body_dies_and_the_other_survives(game_at):
     snakes = {0: [[5, 5], [5, 4], [5, 3], [5, 2]], 3: [[4, 5], [3, 5], [2, 5], [1, 5], [1, 4]]}
     game = game_at(snakes, {0: RIGHT, 3: DOWN}, [[7, 7], [7, 8], [8, 8], [9, 9], [0, 8]])
     done = act(game, p0=UP, p3=LEFT)
     assert done.dead.tolist() == [[True, False, False, False, False, False]]
     assert done.reward[0, 0] == 3 - 4
     assert cells(game, 3) == [[4, 4], [4, 5], [3, 5], [2, 5], [1, 5]]
-    assert cells(game, 0) == [[0, 1], [0, 0], [1, 0]], "back in the corner: right and down of the first cell, an L"
+    assert cells(game, 0) == [[0, 1], [0, 0], [1, 0]], "an L in the corner: right and below the first cell"
     assert game.directions[0, 0] == RIGHT
 
 
-def test_a_cell_that_a_tail_leaves_is_safe_but_not_if_its_owner_eats(game_at):
+def test_a_cell_that_a_tail_leaves_is_safe_unless_its_owner_eats(game_at):
     snakes = {0: [[5, 5], [5, 4], [5, 3]], 3: [[3, 6], [4, 6], [4, 5]]}
     beans = [[7, 7], [7, 8], [8, 8], [9, 9]]
     assert not act(game_at(snakes, {0: RIGHT, 3: UP}, [*beans, [9, 8]]), p0=UP, p3=UP).dead.any()
@@ -140,7 +140,7 @@ def test_a_cell_that_a_tail_leaves_is_safe_but_not_if_its_owner_eats(game_at):
     assert done.reward.tolist() == [[0, 0, 0, 1, 0, 0]]
 
 
-def test_two_heads_on_one_cell_both_die_and_the_first_eats_the_bean(game_at):
+def test_two_heads_on_one_cell_both_die_and_the_first_player_eats_the_bean(game_at):
     snakes = {1: [[5, 5], [5, 4], [5, 3], [5, 2]], 4: [[5, 7], [5, 8], [5, 9]]}
     game = game_at(snakes, {1: RIGHT, 4: LEFT}, [[5, 6], [7, 7], [7, 8], [8, 8], [9, 9]])
     done = act(game, p1=RIGHT, p4=LEFT)
@@ -151,13 +151,13 @@ def test_two_heads_on_one_cell_both_die_and_the_first_eats_the_bean(game_at):
     assert cells(game, 4) == [[0, 3], [0, 2], [1, 2]], "the next free corner: (1, 1) lies before (0, 2) only by columns"
 
 
-def test_two_heads_side_by_side_that_swap_cells_both_die(game_at):
+def test_two_adjacent_heads_that_swap_cells_both_die(game_at):
     snakes = {2: [[5, 5], [5, 4], [5, 3]], 5: [[5, 6], [5, 7], [5, 8]]}
     game = game_at(snakes, {2: RIGHT, 5: LEFT}, [[7, 7], [7, 8], [8, 8], [9, 9], [0, 8]])
     assert act(game, p2=RIGHT, p5=LEFT).dead.tolist() == [[False, False, True, False, False, True]]
 
 
-def test_a_snake_that_meets_itself_dies(game_at):
+def test_a_snake_that_hits_itself_dies(game_at):
     ring = [[5, 5], [5, 6], [6, 6], [6, 5], [7, 5]]
     game = game_at({0: ring}, {0: LEFT}, [[1, 1], [1, 2], [1, 3], [1, 4], [3, 3]])
     done = act(game, p0=DOWN)
@@ -165,7 +165,7 @@ def test_a_snake_that_meets_itself_dies(game_at):
     assert done.reward[0, 0] == -2
 
 
-def test_a_head_in_the_middle_of_a_straight_line_comes_back_looking_along_the_line(game_at):
+def test_a_straight_respawn_with_the_head_in_the_middle_faces_along_the_line(game_at):
     # Free at the top left: (0, 0) with (0, 1) to the right and (0, 19) across the edge, nothing above or below.
     snakes = {
         0: [[5, 5], [5, 4], [5, 3]],
@@ -181,7 +181,7 @@ def test_a_head_in_the_middle_of_a_straight_line_comes_back_looking_along_the_li
     assert seen.directions[0] == LEFT
 
 
-def test_across_the_edge_a_newborn_looks_at_its_own_second_cell(game_at):
+def test_a_respawn_across_the_edge_faces_its_own_second_cell(game_at):
     # Player 0 dies; (0, 0) has two free neighbours, above and to the left, both across the edge.
     snakes = {
         0: [[5, 5], [5, 4], [5, 3]],
@@ -196,10 +196,10 @@ def test_across_the_edge_a_newborn_looks_at_its_own_second_cell(game_at):
     assert game.directions[0, 0] == DOWN
 
 
-def test_without_room_the_snake_is_gone_and_the_game_over(make_game):
+def test_without_room_to_respawn_the_game_ends(make_game):
     game = make_game(TINY)
     set_up(game, [Position([LONG, [[0, 0], [0, 1], [0, 2]]], [RIGHT, LEFT], [[0, 3]])])
-    # The long one takes the cell that the tail leaves, the other runs into it: (0, 0), (0, 1) and (2, 0) are free.
+    # The long snake enters the cell that the tail leaves, and the other runs into it: (0, 0), (0, 1), (2, 0) are free.
     done = game.step(torch.tensor([[UP, DOWN]]))
     assert done.dead.tolist() == [[False, True]]
     assert done.reward.tolist() == [[0, 0]]
@@ -239,7 +239,7 @@ def test_each_episode_starts_differently(make_game):
 
 
 @pytest.mark.parametrize("rules", [SHORT, SNAKES_5P, SMALL], ids=["3v3", "5p", "crowded"])
-def test_the_sparse_and_the_dense_way_are_the_same(rules):
+def test_the_sparse_and_the_dense_step_are_equal(rules):
     games = [SnakesGame(rules, torch.arange(60), 9, CPU, sparse=sparse) for sparse in (True, False)]
     for game in games:
         game.reset()
@@ -251,13 +251,13 @@ def test_the_sparse_and_the_dense_way_are_the_same(rules):
     assert [position(games[0], b) for b in range(60)] == [position(games[1], b) for b in range(60)]
 
 
-def test_a_board_does_not_depend_on_those_beside_it(make_game):
+def test_a_board_does_not_depend_on_the_other_boards(make_game):
     together, alone = make_game(SHORT, boards=20, seed=4), make_game(SHORT, boards=3, seed=4, first=11)
     for many, few in zip(play(together, 60), play(alone, 60), strict=True):
         assert torch.equal(many[11:14], few)
 
 
-def test_a_state_goes_on_where_it_was_taken_also_among_other_boards(make_game):
+def test_a_loaded_state_continues_identically_among_other_boards(make_game):
     game = make_game(SHORT, boards=6, seed=2)
     play(game, 17)
     state = game.state()
@@ -268,7 +268,7 @@ def test_a_state_goes_on_where_it_was_taken_also_among_other_boards(make_game):
     assert equal(play(other, 50), [tensor[3:5] for tensor in expected])
 
 
-def test_boards_with_different_clocks_go_on_alike(make_game):
+def test_boards_with_different_clocks_continue_identically(make_game):
     game, states, expected = make_game(boards=4, seed=2), [], []
     for steps in (3, 4):
         play(game, steps)
@@ -299,7 +299,7 @@ def test_each_snakes_return_is_its_final_length_minus_three(make_game):
     assert game.score.max() > 4
 
 
-def test_a_board_that_ended_may_be_stepped_on_without_harm_to_others(make_game):
+def test_stepping_a_board_that_ended_does_not_affect_the_others(make_game):
     game, others = make_game(TINY, boards=10, seed=3), make_game(TINY, boards=9, seed=3, first=1)
     set_up(
         game,
@@ -314,14 +314,14 @@ def test_a_board_that_ended_may_be_stepped_on_without_harm_to_others(make_game):
         assert torch.equal(game.board[1:], others.board)
 
 
-def test_a_state_of_other_boards_is_refused_with_both_shapes(make_game):
+def test_a_state_of_another_number_of_boards_is_refused_with_both_shapes(make_game):
     state = make_game(boards=3).state()
     with pytest.raises(UserError, match=r"grid has shape \(3, 200\), these rules and boards need \(4, 200\)"):
         make_game(boards=4).load(state)
 
 
 @pytest.mark.gpu
-def test_a_captured_step_is_the_step_of_the_cpu():
+def test_a_captured_gpu_step_equals_the_cpu_step():
     device = torch.device("cuda")
     game, twin = (SnakesGame(SNAKES_3V3, torch.arange(64), 1, where) for where in (device, CPU))
     game.reset()

@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import submission
-from lockstep.workloads.snakes3v3.competition import CompetitionGame
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.competition import submission
+from lockstep.workloads.snakes3v3.competition.interface import CompetitionGame
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 CPU = torch.device("cpu")
 SNAKES = [[[row, 12], [row, 13], [row, 14]] for row in (0, 2, 4, 6, 8)]
@@ -18,7 +18,7 @@ HAND = Position(
     beans=[[5, 19], [1, 1], [7, 1], [9, 9], [6, 1]],
     time=21,
 )
-"""Player 0 looks left; beans lie two to the left across the edge, two and one below."""
+"""Player 0 faces left; beans are two cells to the left across the edge, and two and one below."""
 
 
 def one(seen, rules=SNAKES_3V3):
@@ -39,7 +39,7 @@ def played(rules=SNAKES_3V3, boards=12, steps=60):
 
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("rules", [SNAKES_3V3, SNAKES_5P], ids=["3v3", "5p"])
-def test_each_kind_has_its_size_and_finite_numbers(kind, rules):
+def test_each_kind_has_its_size_and_is_finite(kind, rules):
     seen = observe(played(rules), kind, range(rules.players))
     assert seen.shape == (12, rules.players, SIZES[kind])
     assert seen.dtype == torch.float32
@@ -50,7 +50,7 @@ def test_the_sizes_are_those_of_the_names():
     assert (SIZES["jidi26"], SIZES["guide30"], SIZES["final35"]) == (26, 30, 35)
 
 
-def test_26_numbers_of_a_board_set_by_hand():
+def test_jidi26_of_a_board_set_up_by_hand():
     seen = observe(one(HAND), "jidi26", (0, 1))[0]
     heads = [0, 12, 2, 12, 4, 12, 6, 12, 8, 12]
     assert seen[0].tolist() == [5, 1, 0, 1, 0, 2, 5, 19, 1, 1, 7, 1, 9, 9, 6, 1, *heads]
@@ -58,7 +58,7 @@ def test_26_numbers_of_a_board_set_by_hand():
     assert seen[1].tolist()[16:] == [5, 1, *heads[2:]]
 
 
-def test_30_numbers_of_a_board_set_by_hand():
+def test_guide30_of_a_board_set_up_by_hand():
     seen = observe(one(HAND), "guide30", (0,))[0, 0].tolist()
     assert seen[6:12] == [0, 1, 1, -2, 0, 2], "columns, rows, distance: (6, 1), then (5, 19), which comes before (7, 1)"
     first, second = (5**2 + 9**2) ** 0.5, (3**2 + 9**2) ** 0.5
@@ -67,7 +67,7 @@ def test_30_numbers_of_a_board_set_by_hand():
     assert seen[26:] == [0, 12, 2, 12]
 
 
-def test_35_numbers_of_a_board_set_by_hand():
+def test_final35_of_a_board_set_up_by_hand():
     seen = observe(one(HAND), "final35", (0,))[0, 0].tolist()
     assert seen[16:22] == [0, 1, 1, -2, 0, 2]
     assert seen[22] == pytest.approx(4 / 20)
@@ -76,19 +76,19 @@ def test_35_numbers_of_a_board_set_by_hand():
     assert seen[33:] == pytest.approx([0.75 / (first + 1), 0.75 / (second + 1)])
 
 
-def test_missing_beans_are_zeros_and_for_the_guide_far_away():
+def test_missing_beans_are_zeros_and_far_away_in_guide30():
     few = Position(HAND.snakes, HAND.directions, [[6, 1]])
     assert observe(one(few), "jidi26", (0,))[0, 0, 6:16].tolist() == [6, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     assert observe(one(few), "guide30", (0,))[0, 0, 6:12].tolist() == [0, 1, 1, 0, 0, 40]
     assert observe(one(few), "final35", (0,))[0, 0, 16:22].tolist() == [0, 1, 1, 0, 0, 0]
 
 
-def test_the_rich_observation_of_a_board_set_by_hand():
+def test_rich_of_a_board_set_up_by_hand():
     seen = observe(one(HAND), "rich", (0,))[0, 0].tolist()
     itself, ways, beans, others, near = seen[:8], seen[8:44], seen[44:74], seen[74:109], seen[109:]
     assert itself == pytest.approx([0, 0, 1, 0, 1 / 20, 1 - 20 / 200, 1 / 20, 1 / 20])
     up, down, left, right = (ways[9 * way : 9 * way + 9] for way in range(4))
-    # Back, body, tail, mates and enemies that may come, bean, open cells next and after next, way to a bean.
+    # Backwards, body, tail, mates and enemies that may move there, bean, open cells next and after, moves to a bean.
     assert up == pytest.approx([0, 0, 0, 0, 0, 0, 1, 8 / 9, 3 / 8])
     assert down[:6] == [0, 0, 0, 0, 0, 1] and down[8] == 0
     assert left == pytest.approx([0, 0, 0, 0, 0, 0, 1, 1, 1 / 8])
@@ -119,18 +119,18 @@ def test_the_other_side_sees_the_same_game_with_the_sides_exchanged(kind):
 
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("rules", [SNAKES_3V3, SNAKES_5P], ids=["3v3", "5p"])
-def test_every_number_is_that_of_a_plain_reading_of_the_board(kind, rules):
-    """The plain reading is the exported team's, which knows one board as lists of cells."""
+def test_every_number_equals_that_of_the_exported_team(kind, rules):
+    """The exported team computes observations without tensors, from one board as lists of cells."""
     match, compared = CompetitionGame(rules, seed=4), 0
     for number in range(60):
         game = match.game
         seen = observe(game, kind, range(rules.players))[0]
         for player, shown in enumerate(match.all_observes):
             board = submission.Board(shown)
-            # A newborn across the edge looks at its own second cell, which the platform's observation does not tell.
+            # A snake respawned across the edge faces its own second cell, which the platform does not show.
             order = [*rules.teams[board.side :], *rules.teams[: board.side]]
-            looks = [board.direction(place) for place in range(rules.players)]
-            if looks == [int(game.directions[0, one]) for team in order for one in team]:
+            directions = [board.direction(place) for place in range(rules.players)]
+            if directions == [int(game.directions[0, one]) for team in order for one in team]:
                 plain = submission.OBSERVATIONS[kind](board, board.me, number + 1)
                 assert seen[player].tolist() == pytest.approx(plain, abs=1e-6)
                 compared += 1
@@ -140,19 +140,19 @@ def test_every_number_is_that_of_a_plain_reading_of_the_board(kind, rules):
     assert compared > 30 * rules.players
 
 
-def test_how_long_a_body_stays_is_seen():
+def test_rich_shows_how_long_a_body_part_remains():
     seen = Position([[[5, 1], [5, 2], [5, 3], [5, 4]], [[4, 0], [4, 1], [4, 2]], *SNAKES[1:]], [2] * 6, HAND.beans)
     rich = observe(one(seen), "rich", (0,))[0, 0]
     up = rich[8:17].tolist()
-    assert up[:3] == [0, 1, 0], "the second cell of a mate: it stays for two moves"
+    assert up[:3] == [0, 1, 0], "the second cell of a mate: it remains for two moves"
     game = one(seen)
     game.step(torch.tensor([[1, 2, 2, 2, 2, 2]]))
     game.step(torch.tensor([[2, 2, 2, 2, 2, 2]]))
-    # Player 0 stands at (6, 0); above it lies (5, 0), free; player 1 has moved on to (4, 18), (4, 19), (4, 0).
+    # Player 0 is at (6, 0), with (5, 0) free above it; player 1 has moved on to (4, 18), (4, 19), (4, 0).
     assert position(game, 0).snakes[0][0] == [6, 0]
     assert position(game, 0).snakes[1] == [[4, 18], [4, 19], [4, 0]]
 
 
-def test_an_unknown_kind_is_refused_with_the_nearest():
+def test_an_unknown_kind_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match="the nearest is guide30"):
         observe(one(HAND), "guide3", (0,))

@@ -1,4 +1,4 @@
-"""Every policy against a plain reading of it, on both sides."""
+"""Every scripted player against a plain implementation of its rules, on both sides."""
 
 import math
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES, difficulty
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, SCHEDULES, difficulty
 
 CPU = torch.device("cpu")
 MOVES = [(-1, 0), (1, 0), (0, -1), (0, 1)]
@@ -29,7 +29,7 @@ def nearest(head, beans):
 
 
 def safe_ways(head, taken):
-    """A search two moves deep that visits each cell of the second move once."""
+    """First moves found by a search two moves deep that visits each cell of the second move once."""
     firsts = [(way, beside(head, move)) for way, move in enumerate(MOVES) if beside(head, move) not in taken]
     safe, visited = [], set()
     for way, cell in firsts:
@@ -42,7 +42,7 @@ def safe_ways(head, taken):
 
 
 def plain_choice(name, seen, team):
-    """The actions of a team by the words of the rules."""
+    """The actions of a team, computed without tensors."""
     taken = {tuple(cell) for snake in seen.snakes for cell in snake}
     beans, actions = [tuple(bean) for bean in seen.beans], []
     for player in team:
@@ -64,7 +64,7 @@ def plain_choice(name, seen, team):
 
 @pytest.fixture(scope="module")
 def boards():
-    """A game, and all its positions over some steps of mixed play."""
+    """A game, and its states over some steps of mixed play."""
     game = SnakesGame(SNAKES_3V3, torch.arange(BOARDS), 8, CPU)
     game.reset()
     states = []
@@ -76,7 +76,7 @@ def boards():
 
 
 @pytest.mark.parametrize("name", [name for name in OPPONENTS if name != "random"])
-def test_every_choice_is_that_of_the_plain_rules(boards, name):
+def test_every_action_is_that_of_the_plain_implementation(boards, name):
     game, states = boards
     for state in states:
         game.load(state)
@@ -85,7 +85,7 @@ def test_every_choice_is_that_of_the_plain_rules(boards, name):
             assert OPPONENTS[name](game, team).tolist() == expected
 
 
-def test_random_players_take_each_way_as_often_and_do_not_copy_each_other():
+def test_random_players_are_uniform_and_independent():
     game = SnakesGame(SNAKES_3V3, torch.arange(4000), 8, CPU)
     game.reset()
     both = [OPPONENTS["random"](game, team) for team in SNAKES_3V3.teams]
@@ -99,16 +99,16 @@ def test_random_players_take_each_way_as_often_and_do_not_copy_each_other():
     assert not torch.equal(OPPONENTS["random"](game, (0, 1, 2)), both[0])
 
 
-def test_with_fewer_beans_than_snakes_the_last_ones_go_for_the_nearest():
+def test_with_fewer_beans_than_snakes_the_last_snakes_choose_the_nearest():
     game = SnakesGame(SNAKES_3V3, torch.arange(2), 8, CPU)
     snakes = [[[row, 5], [row, 6], [row, 7]] for row in range(0, 10, 2)] + [[[9, 5], [9, 6], [9, 7]]]
     set_up(game, [Position(snakes, [2] * 6, beans) for beans in ([[6, 1]], [])])
     one, none = OPPONENTS["greedy"](game, (0, 1, 2)).tolist()
     assert one == [1, 1, 2], "down, down, and left where it is nearest"
-    assert none == [1, 0, 0], "nothing to go for: the first open way; above the first head lies another one"
+    assert none == [1, 0, 0], "no beans: the first open direction; the first head is blocked above"
 
 
-def test_all_ways_blocked_means_up():
+def test_if_all_directions_are_blocked_the_action_is_up():
     game = SnakesGame(SNAKES_3V3, torch.arange(1), 8, CPU)
     walls = [[[4, 5], [3, 5], [2, 5]], [[6, 5], [7, 5], [8, 5]], [[5, 4], [5, 3], [5, 2]], [[0, 9], [0, 10], [0, 11]]]
     snakes = [[[5, 5], [5, 6], [5, 7]], *walls, [[2, 9], [2, 10], [2, 11]]]
@@ -136,6 +136,6 @@ def test_no_level_is_above_four():
     assert all(difficulty(5000, 1000, strategy) <= 4 for strategy in SCHEDULES)
 
 
-def test_an_unknown_schedule_is_refused_with_the_nearest():
+def test_an_unknown_schedule_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match='schedule "curiculum": unknown; the nearest is curriculum'):
         difficulty(0, 10, "curiculum")

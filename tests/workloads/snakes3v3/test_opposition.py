@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.workloads.snakes3v3.opposition import LADDER, Schedule
+from lockstep.workloads.snakes3v3.opponents.opposition import LADDER, Schedule
 
 
 def at(game, strategy="curriculum", opponent="schedule", **changes):
@@ -22,27 +22,27 @@ def at(game, strategy="curriculum", opponent="schedule", **changes):
         (1000, "level4", 4),
     ],
 )
-def test_the_curriculum_changes_at_its_tenths(game, name, level):
+def test_the_curriculum_changes_level_at_its_stages(game, name, level):
     assert at(game) == (name, {"difficulty": float(level)})
 
 
-def test_a_game_counts_when_all_boards_together_have_made_its_steps():
+def test_games_are_counted_by_the_steps_of_all_boards_together():
     schedule = Schedule("schedule", "curriculum", 200, 1000)
     assert schedule.after(100 * 200 - 1)[0] == "random"
     assert schedule.after(100 * 200)[0] == "level1"
 
 
-def test_the_measured_order_ends_with_the_strongest():
+def test_the_measured_schedule_ends_with_the_strongest_opponent():
     names = [at(game, "measured")[0] for game in (0, 100, 300, 600, 850)]
     assert names == ["random", "level1", "level3", "level4", "level2"]
 
 
 @pytest.mark.parametrize(("strategy", "levels"), [("linear", [0, 1, 2, 3, 4]), ("exponential", [0, 0, 1, 2, 4])])
-def test_the_other_schedules_rise_evenly_or_late(strategy, levels):
+def test_the_linear_and_the_exponential_schedule(strategy, levels):
     assert [LADDER.index(at(game, strategy)[0]) for game in (0, 250, 500, 750, 1000)] == levels
 
 
-def test_evasive_opponents_take_over_from_their_game_on():
+def test_evasive_opponents_start_at_evasion_from():
     assert at(399, evasion_from=400) == ("level2", {"difficulty": 2.0, "evasion": 0.0})
     assert at(400, evasion_from=400) == ("evasive", {"difficulty": 2.0, "evasion": 1.0})
 
@@ -50,5 +50,5 @@ def test_evasive_opponents_take_over_from_their_game_on():
 @pytest.mark.parametrize(
     ("opponent", "report"), [("greedy", {"difficulty": 2.0}), ("evasive", {}), ("level3", {"difficulty": 3.0})]
 )
-def test_an_opponent_by_name_stays(opponent, report):
+def test_a_named_opponent_plays_the_whole_run(opponent, report):
     assert at(0, opponent=opponent) == at(999, opponent=opponent) == (opponent, report)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 pettingzoo_test = pytest.importorskip("pettingzoo.test", reason="pettingzoo is not installed")
 
@@ -26,7 +26,7 @@ def actions(env, action=0):
     return dict.fromkeys(env.agents, action)
 
 
-def test_all_agents_end_together_and_nothing_happens_after_that():
+def test_all_agents_end_together_and_later_steps_return_nothing():
     env = SnakesParallelEnv(GameRules(max_steps=2))
     env.reset(seed=1)
     assert env.agents == [f"snake_{player}" for player in range(6)]
@@ -46,7 +46,7 @@ def test_observations_lie_in_their_space():
         assert env.observation_space(agent).contains(seen)
 
 
-def test_a_game_goes_on_with_another_one_after_reset():
+def test_reset_without_a_seed_starts_another_game():
     env = SnakesParallelEnv()
     first, _ = env.reset(seed=3)
     second, _ = env.reset()
@@ -55,14 +55,14 @@ def test_a_game_goes_on_with_another_one_after_reset():
     assert np.array_equal(first["snake_0"], again["snake_0"])
 
 
-def test_infos_tell_deaths_and_scores():
+def test_infos_report_deaths_and_scores():
     env = SnakesParallelEnv()
     env.reset(seed=3)
     infos = env.step(actions(env))[4]
     assert infos["snake_2"].keys() == {"died", "score"}
 
 
-def test_the_board_is_rendered_as_asked():
+def test_render_returns_the_format_of_its_mode():
     for mode, kind in (("rgb_array", np.ndarray), ("ansi", str), (None, type(None))):
         env = SnakesParallelEnv(render_mode=mode)
         env.reset(seed=0)

@@ -1,4 +1,4 @@
-"""Every recorded transition of the original game, with its greedy choices, observations and shaped rewards."""
+"""Every recorded transition of the original game is reproduced, with greedy actions, observations and rewards."""
 
 import gzip
 import json
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import observe
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rewards import jidi
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.observations.observe import observe
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
+from lockstep.workloads.snakes3v3.training.rewards import jidi
 
 RECORDING = Path(__file__).parents[4] / "shared/data/snakes3v3/transitions.jsonl.gz"
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def game_at(lines, moment="before", sparse=True):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_every_line_leads_where_the_original_went(recording, sparse):
+def test_every_transition_equals_the_recorded_one(recording, sparse):
     game = game_at(recording, sparse=sparse)
     done = game.step(torch.tensor([line["taken"] for line in recording]))
     assert done.reward.tolist() == [line["reward"] for line in recording]
@@ -63,7 +63,7 @@ def compare_position(seen, line):
 
 
 def compare_board(codes, seen):
-    """The codes are those of the lists, and nothing lies on anything else."""
+    """The codes agree with the lists, and no cell is used twice."""
     expected = [[0] * 20 for _ in range(10)]
     for code, cells in enumerate([seen.beans, *seen.snakes], start=1):
         for row, column in cells:
@@ -72,7 +72,7 @@ def compare_board(codes, seen):
     assert codes == expected
 
 
-def test_every_greedy_choice_is_the_recorded_one_on_both_sides(recording):
+def test_every_greedy_action_equals_the_recorded_one_on_both_sides(recording):
     lines = [line for line in recording if "greedy" in line]
     assert len(lines) == 1485
     game = game_at(lines)
@@ -81,13 +81,13 @@ def test_every_greedy_choice_is_the_recorded_one_on_both_sides(recording):
             assert OPPONENTS[name](game, team).tolist() == [line["greedy"][side] for line in lines]
 
 
-def test_every_observation_of_26_numbers_is_the_recorded_one(recording):
+def test_every_jidi26_observation_equals_the_recorded_one(recording):
     lines = [line for line in recording if "obs26" in line]
     assert len(lines) == 1442
     assert observe(game_at(lines), "jidi26", (0, 1, 2)).tolist() == [line["obs26"] for line in lines]
 
 
-def test_every_shaped_reward_is_the_recorded_one(recording):
+def test_every_shaped_reward_equals_the_recorded_one(recording):
     pairs = [(line, entry) for line in recording for entry in line.get("shaped", [])]
     assert len(pairs) == 2180
     game = game_at([line for line, _ in pairs], "after")

@@ -1,4 +1,4 @@
-"""The batched game against a second reading of the rules: one board, lists of cells, no tensors."""
+"""The batched game against a second implementation of the rules: one board, lists of cells, no tensors."""
 
 from collections import Counter
 
@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lockstep.compute import random
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.opponents import greedy_action, random_action
-from lockstep.workloads.snakes3v3.position import position
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.position import position
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.opponents.scripted import greedy_action, random_action
 
 UP, DOWN, LEFT, RIGHT = range(4)
 DELTAS = {UP: (-1, 0), DOWN: (1, 0), LEFT: (0, -1), RIGHT: (0, 1)}
@@ -20,7 +20,7 @@ PLANS = [(SNAKES_3V3, 40, 800, 0.05), (SNAKES_5P, 16, 500, 0.3), (CROWDED, 40, 3
 
 
 class PlainGame:
-    """One board by the book. What is left to chance is told from outside."""
+    """One board by the rules. The random choices are given from outside."""
 
     def __init__(self, rules, seen):
         self.rules, self.time = rules, seen.time
@@ -28,7 +28,7 @@ class PlainGame:
         self.beans, self.directions = [tuple(bean) for bean in seen.beans], list(seen.directions)
 
     def step(self, actions, turns):
-        """Everything but new beans; turns: how far on from a reversal a snake goes round the four directions."""
+        """Everything but new beans; turns: how many directions further than a reversal each snake turns."""
         rewards, ate = [0] * len(self.snakes), set()
         for player, action in enumerate(actions):
             if {action, self.directions[player]} in ({UP, DOWN}, {LEFT, RIGHT}) and action != self.directions[player]:
@@ -47,13 +47,13 @@ class PlainGame:
         for player in dead:
             rewards[player] = 3 - len(self.snakes[player]) + (player in ate)
             self.snakes[player] = []
-        found = [self.come_back(player) for player in dead]
+        found = [self.respawn(player) for player in dead]
         self.time += 1
         cells = sum(len(snake) for snake in self.snakes)
         full = self.rules.beans + cells > self.rules.width * self.rules.height
         return rewards, dead, self.time > self.rules.max_steps or full or not all(found)
 
-    def come_back(self, player):
+    def respawn(self, player):
         taken = {cell for snake in self.snakes for cell in snake} | set(self.beans)
         for row in range(self.rules.height):
             for column in range(self.rules.width):
@@ -95,7 +95,7 @@ class PlainGame:
 
 
 def turns(game):
-    """(E, P) how far each snake turns from a reversal at this clock: the digits to base three of a word's number."""
+    """(E, P) how far each snake turns from a reversal at this clock: digits to base three of one random number."""
     words = torch.stack(random.words(game.seed, "snakes3v3-step", game.index, game.clock // 2))
     word = words[game.clock % 2 * 2, torch.arange(game.count)]
     number = (word * 3**game.rules.players) >> 32
@@ -103,14 +103,14 @@ def turns(game):
 
 
 def mixed_actions(game, numbers, share):
-    """Greedy for long snakes, and now and then anything, for deaths and reversals."""
+    """Greedy actions, for long snakes, mixed with random ones, for deaths and reversals."""
     teams = game.rules.teams
     greedy, anything = (torch.cat([act(game, team) for team in teams], dim=1) for act in (greedy_action, random_action))
     return torch.where(torch.from_numpy(numbers.random(greedy.shape) < share), anything, greedy)
 
 
 def compare(plain, seen, before):
-    """The plain board takes over the new beans once everything else is seen to be the same."""
+    """Compare everything, then copy the new beans, which are random, to the plain board."""
     assert [[tuple(cell) for cell in snake] for snake in seen.snakes] == plain.snakes
     alive = [player for player, snake in enumerate(plain.snakes) if snake]
     assert [seen.directions[player] for player in alive] == [plain.directions[player] for player in alive]
@@ -126,7 +126,7 @@ def compare(plain, seen, before):
 
 
 @pytest.mark.parametrize(("rules", "boards", "steps", "share"), PLANS, ids=["3v3", "5p", "crowded"])
-def test_every_step_is_the_one_of_the_plain_rules(rules, boards, steps, share):
+def test_every_step_equals_that_of_the_plain_implementation(rules, boards, steps, share):
     game = SnakesGame(rules, torch.arange(boards) + 7, 11, torch.device("cpu"))
     game.reset()
     plain = [PlainGame(rules, position(game, board)) for board in range(boards)]

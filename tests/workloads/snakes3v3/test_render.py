@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3
+from lockstep.workloads.snakes3v3.matches import render
 
 SNAKES = [[[5, 19], [5, 0], [5, 1], [4, 1]], *([[row, 5], [row, 6], [row, 7]] for row in (0, 1, 2, 3, 9))]
 
@@ -17,7 +17,7 @@ def game():
     return boards
 
 
-def test_the_text_shows_heads_as_numbers_and_teams_by_their_squares():
+def test_the_text_shows_heads_as_numbers_and_teams_as_two_kinds_of_squares():
     lines = render.text(game(), 1).splitlines()
     assert len(lines) == 13
     assert lines[6] == "│ ■ ■ · · · · · · · · · · · · · · · · · 0 │"
@@ -29,7 +29,7 @@ def test_the_text_shows_heads_as_numbers_and_teams_by_their_squares():
     assert "\x1b[38;2" in render.text(game(), 1, color=True)
 
 
-def test_the_picture_shows_bands_that_do_not_cross_the_edge():
+def test_the_picture_connects_cells_but_not_across_the_edge():
     picture = render.frame(game(), 0, scale=20)
     assert picture.shape == (200, 400, 3) and picture.dtype == np.uint8
     head, bean = picture[110, 390], picture[150, 150]

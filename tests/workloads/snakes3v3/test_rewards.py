@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import GameStep, SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, set_up
-from lockstep.workloads.snakes3v3.rewards import (
+from lockstep.workloads.snakes3v3.competition.position import Position, set_up
+from lockstep.workloads.snakes3v3.engine.game import GameStep, SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
+from lockstep.workloads.snakes3v3.training.rewards import (
     AHEAD,
     BEHIND,
     EVEN,
@@ -17,7 +18,6 @@ from lockstep.workloads.snakes3v3.rewards import (
     lead,
     standing,
 )
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P
 
 HEADS = torch.tensor([[[0, 0], [5, 5], [9, 19]]])
 BEANS = torch.tensor([[[3, 4], [-1, -1], [9, 17], [-1, -1], [-1, -1]]])
@@ -25,14 +25,14 @@ BEANS = torch.tensor([[[3, 4], [-1, -1], [9, 17], [-1, -1], [-1, -1]]])
 RAW = torch.tensor([[1.0, 0.0, -4.0]])
 
 
-def test_how_a_team_stands():
+def test_the_standing_of_a_team():
     own, rival = torch.tensor([3, 3, 3, 1, 1]), torch.tensor([3, 1, 1, 3, 3])
     ended = torch.tensor([True, True, False, True, False])
     assert standing(own, rival, ended).tolist() == [EVEN, WON, AHEAD, LOST, BEHIND]
     assert (EVEN, WON, LOST, AHEAD, BEHIND) == (0, 1, 2, 3, 4)
 
 
-def test_distances_know_no_torus_and_skip_absent_beans():
+def test_distances_ignore_the_torus_and_missing_beans():
     assert bean_distance(HEADS, BEANS)[0].tolist() == pytest.approx([5.0, 5**0.5, 2.0])
     assert bean_distance(HEADS, torch.full((1, 5, 2), -1)).tolist() == [[0.0, 0.0, 0.0]]
 
@@ -44,23 +44,23 @@ def test_the_competitions_reward(status, worth):
 
 
 @pytest.mark.parametrize(("status", "worth"), [(EVEN, 0), (WON, 100), (LOST, -100), (AHEAD, 30), (BEHIND, -30)])
-def test_the_guides_reward_pays_for_surviving_and_takes_for_dying(status, worth):
+def test_the_guides_reward_for_survival_and_death(status, worth):
     dead = torch.tensor([[False, False, True]])
     expected = [worth + 30 + 0.1, worth + 0.1, worth - 50]
     assert guide(RAW, dead, torch.tensor([status]))[0].tolist() == pytest.approx(expected)
 
 
-def test_the_guides_reward_sees_a_death_that_cost_nothing():
+def test_the_guides_reward_counts_a_death_with_a_raw_reward_of_zero():
     reward = guide(torch.zeros(1, 3), torch.tensor([[True, False, False]]), torch.tensor([EVEN]))
     assert reward[0].tolist() == pytest.approx([-50, 0.1, 0.1])
 
 
-def test_the_later_reward_adds_a_little_for_being_near_and_alive():
+def test_the_later_reward_adds_terms_for_distance_and_survival():
     expected = [20 + 0.1 + 0.05, -(5**0.5) + 0.1 / (5**0.5 + 1) + 0.1, -2 - 10 + 0.1 / 3]
     assert final(RAW, HEADS, BEANS, torch.tensor([EVEN]))[0].tolist() == pytest.approx(expected)
 
 
-def test_the_lead_adds_up_to_its_change_over_the_team():
+def test_the_lead_reward_sums_to_the_change_of_the_teams_lead():
     enemies = torch.tensor([[1.0, 1.0, -2.0]])
     assert lead(RAW, enemies).sum() == RAW.sum() - enemies.sum()
     assert lead(RAW, torch.tensor([[3.0, 0.0, 0.0]])).tolist() == [[0.0, -1.0, -5.0]]
@@ -68,7 +68,7 @@ def test_the_lead_adds_up_to_its_change_over_the_team():
 
 @pytest.mark.parametrize("name", REWARDS)
 @pytest.mark.parametrize("rules", [SNAKES_3V3, SNAKES_5P], ids=["3v3", "5p"])
-def test_every_reward_is_paid_to_any_team(name, rules):
+def test_every_reward_works_for_any_team(name, rules):
     game = SnakesGame(rules, torch.arange(6), 1, torch.device("cpu"))
     game.reset()
     done = game.step(torch.zeros(6, rules.players, dtype=torch.int64))
@@ -77,13 +77,13 @@ def test_every_reward_is_paid_to_any_team(name, rules):
         assert reward.shape == (6, len(team)) and reward.dtype == torch.float32 and reward.isfinite().all()
 
 
-def test_standing_comes_from_the_scores_of_the_game():
+def test_the_standing_follows_from_the_scores_of_the_game():
     game = SnakesGame(SNAKES_3V3, torch.arange(1), 1, torch.device("cpu"))
     snakes = [[[row, 5], [row, 6], [row, 7]] for row in range(0, 10, 2)] + [[[9, 5], [9, 6], [9, 7]]]
     snakes[1].append([2, 8])
     set_up(game, [Position(snakes, [2] * 6, [[0, 0], [2, 0], [4, 0], [6, 0], [8, 0]])])
-    calm = GameStep(torch.zeros(1, 6), torch.zeros(1, 6, dtype=torch.bool), torch.tensor([False]))
-    assert REWARDS["jidi"](game, calm, (0, 1, 2)).tolist() == [[5.0, 5.0, 5.0]], "10 for the lead, 5 to the bean"
-    assert REWARDS["jidi"](game, calm, (3, 4, 5))[0, :2].tolist() == [-10.0, -10.0]
-    over = GameStep(calm.reward, calm.dead, torch.tensor([True]))
+    no_event = GameStep(torch.zeros(1, 6), torch.zeros(1, 6, dtype=torch.bool), torch.tensor([False]))
+    assert REWARDS["jidi"](game, no_event, (0, 1, 2)).tolist() == [[5.0, 5.0, 5.0]], "10 for the lead, 5 to the bean"
+    assert REWARDS["jidi"](game, no_event, (3, 4, 5))[0, :2].tolist() == [-10.0, -10.0]
+    over = GameStep(no_event.reward, no_event.dead, torch.tensor([True]))
     assert REWARDS["guide"](game, over, (3, 4, 5))[0].tolist() == pytest.approx([-99.9] * 3)

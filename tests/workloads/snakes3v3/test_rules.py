@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import torus
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.position import Position, position, set_up
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.competition.position import Position, position, set_up
+from lockstep.workloads.snakes3v3.engine import torus
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 CPU = torch.device("cpu")
 
@@ -29,24 +29,24 @@ def test_the_two_games_of_the_competition():
         ({"teams": ((0, 1, 2), (3, 4))}, "each of the players 0 to 5 in one team"),
     ],
 )
-def test_rules_that_make_no_game_are_refused(options, message):
+def test_impossible_rules_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         GameRules(**options)
 
 
-def test_neighbours_go_round_the_board():
+def test_neighbours_wrap_around_the_board():
     beside = torus.neighbours(SNAKES_3V3, CPU)
     assert beside[0].tolist() == [180, 20, 19, 1]
     assert beside[199].tolist() == [179, 19, 198, 180]
 
 
-def test_the_shape_of_the_search_by_hand():
+def test_respawn_bodies_worked_out_by_hand():
     shapes = torus.shapes(CPU)
-    newborn = torus.newborn(SNAKES_3V3, CPU).view(201, 19, 4)
+    bodies = torus.respawn_bodies(SNAKES_3V3, CPU).view(201, 19, 4)
     right_and_down, only_left_and_on = 0b0011, 0b1000 | 1 << 4 + 9 + 2
-    assert newborn[0, shapes[right_and_down]].tolist() == [1, 0, 20, 3], "the corner of an L is not the head"
-    assert newborn[0, shapes[only_left_and_on]].tolist() == [0, 19, 18, 2], "looks left, at its own second cell"
-    assert newborn[45, shapes[0b1001]].tolist() == [45, 46, 44, 2], "a straight line keeps its middle as the head"
+    assert bodies[0, shapes[right_and_down]].tolist() == [1, 0, 20, 3], "the corner of an L is not the head"
+    assert bodies[0, shapes[only_left_and_on]].tolist() == [0, 19, 18, 2], "faces left, towards its own second cell"
+    assert bodies[45, shapes[0b1001]].tolist() == [45, 46, 44, 2], "a straight line keeps its middle as the head"
     assert shapes[0] == shapes[0b0100] == torus.NO_ROOM
 
 
@@ -56,7 +56,7 @@ def test_there_are_four_straight_snakes_for_each_cell():
     assert straights[0].tolist() == [2, 1, 0, 3] and straights[1].tolist() == [0, 1, 2, 2]
 
 
-def test_a_position_is_read_as_it_was_set():
+def test_a_position_is_read_back_as_it_was_set():
     game = SnakesGame(SNAKES_3V3, torch.arange(1), 0, CPU)
     snakes = [[[row, 5], [row, 6], [row, 7], [row, 8]] for row in range(6)]
     seen = Position(snakes, [2, 0, 1, 3, 2, 0], [[9, 9], [8, 8]], time=50)
@@ -74,7 +74,7 @@ def test_a_position_is_read_as_it_was_set():
         ({"directions": [0]}, "6 snakes, 1 directions and 0 beans; these rules have 6 players"),
     ],
 )
-def test_positions_that_cannot_be_are_refused(change, message):
+def test_impossible_positions_are_refused(change, message):
     snakes = [[[row, 5], [row, 6], [row, 7]] for row in range(6)]
     game = SnakesGame(SNAKES_3V3, torch.arange(1), 0, CPU)
     with pytest.raises(UserError, match=message):

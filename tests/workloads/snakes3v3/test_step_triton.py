@@ -1,20 +1,20 @@
-"""The GPU's kernels play the same game: held to the other steps by Triton's interpreter, and on a GPU by the GPU."""
+"""The Triton kernels equal the dense step: in Triton's interpreter, and on a GPU if there is one."""
 
 import pytest
 import torch
 
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.rules import GameRules
-from lockstep.workloads.snakes3v3.step import FusedStep
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.step import FusedStep
 
 SEED = 2**40 + 5
-# A board so crowded that snakes find no room, and games end early.
 ROOMY = GameRules(max_steps=30)
+# So crowded that snakes find no room to respawn, and games end early.
 CROWDED = GameRules(width=9, height=6, players=5, teams=((0,), (1,), (2,), (3,), (4,)), beans=5, max_steps=6)
 
 
 class Fused:
-    """A game whose steps and restarts are the kernels'."""
+    """A game that is stepped and restarted by the kernels."""
 
     def __init__(self, rules, index, device):
         self.game = SnakesGame(rules, index, SEED, device, sparse=False)
@@ -26,15 +26,15 @@ class Fused:
 
 def assert_equal(ours, theirs, rules):
     body = theirs.grid[:, : rules.cells] > 1
-    for name, wanted in theirs.tensors().items():
+    for name, expected in theirs.tensors().items():
         found = ours.tensors()[name]
-        # What a trail says about cells that no snake lies on means nothing.
-        found, wanted = (found[body], wanted[body]) if name == "trail" else (found, wanted)
-        assert torch.equal(found, wanted), name
+        # The trail is undefined for cells without a snake.
+        found, expected = (found[body], expected[body]) if name == "trail" else (found, expected)
+        assert torch.equal(found, expected), name
 
 
 def play(rules, boards, steps, device):
-    """Play the same random actions by both; returns how many snakes died and how many games ended."""
+    """Play the same random actions with both; returns the number of deaths and of games that ended."""
     index = torch.arange(boards) * 7
     theirs, ours = SnakesGame(rules, index, SEED, device, sparse=False), Fused(rules, index, device)
     everywhere = torch.ones(boards, dtype=torch.bool, device=device)
@@ -45,12 +45,12 @@ def play(rules, boards, steps, device):
     deaths = ends = 0
     for _ in range(steps):
         action = torch.randint(0, 4, (boards, rules.players), generator=numbers).to(device)
-        wanted, (reward, died, ended) = theirs.step(action), ours.step(action)
-        assert torch.equal(reward, wanted.reward)
-        assert torch.equal(died, wanted.dead)
-        assert torch.equal(ended, wanted.ended)
+        expected, (reward, died, ended) = theirs.step(action), ours.step(action)
+        assert torch.equal(reward, expected.reward)
+        assert torch.equal(died, expected.dead)
+        assert torch.equal(ended, expected.ended)
         assert_equal(ours.game, theirs, rules)
-        theirs.restart(wanted.ended)
+        theirs.restart(expected.ended)
         ours.moves.restart(ended)
         assert_equal(ours.game, theirs, rules)
         deaths, ends = deaths + int(died.sum()), ends + int(ended.sum())
@@ -62,7 +62,7 @@ def test_kernels_play_the_same_game_step_by_step(interpret):
 
 
 def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
-    from lockstep.workloads.snakes3v3 import step_triton
+    from lockstep.workloads.snakes3v3.engine import step_triton
 
     built = build_kernels(step_triton, "step_kernel", "restart_kernel")
     game = Fused(CROWDED, torch.arange(2), torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""What is shown is what is evaluated; a game that was written to a file is shown again as it was."""
+"""`play` shows the games of an evaluation, and replays logged games exactly."""
 
 from itertools import takewhile
 
@@ -18,12 +18,12 @@ def config(**changes):
 
 
 def first_game(config, act, seed):
-    """The scenes of the first game, but for the one after its last step."""
+    """The scenes of the first game, without the one after its last step."""
     return list(takewhile(lambda scene: not scene.ended, SNAKES.scenes(PlayRequest(config, act, seed))))
 
 
 @pytest.mark.parametrize("game_name", ["snakes_3v3", "snakes_5p"])
-def test_the_games_that_are_shown_are_those_of_an_evaluation(game_name):
+def test_play_shows_the_games_of_an_evaluation(game_name):
     chosen = config(game_name=game_name)
     world = World().with_lanes(8, "fast")
     evaluation = SNAKES.evaluate_baseline("greedy", chosen, world, 3, seed=4)
@@ -32,7 +32,7 @@ def test_the_games_that_are_shown_are_those_of_an_evaluation(game_name):
     assert [scene.score for scene in ends] == evaluation.returns
 
 
-def test_a_network_is_shown_as_it_is_evaluated():
+def test_play_shows_a_networks_games_of_an_evaluation():
     chosen = config()
     learner = SNAKES.build(chosen, World().with_lanes(8, "fast"))
     evaluation = learner.evaluate(2, seed=4)
@@ -44,14 +44,14 @@ def test_a_network_is_shown_as_it_is_evaluated():
     assert [next(scene for scene in shown if scene.ended).score for _ in range(2)] == evaluation.returns
 
 
-def test_a_game_has_a_scene_for_every_step_and_one_before_them():
+def test_a_game_has_a_scene_for_the_start_and_each_step():
     game = first_game(config(), "greedy", seed=1)
     assert len(game) == 30
     assert "game 1   step 0   score 0 : 0" in game[0].text
     assert game[0].image.dtype == np.uint8 and game[0].image.shape == game[-1].image.shape
 
 
-def test_a_game_that_was_written_down_is_shown_again(tmp_path):
+def test_a_logged_game_is_replayed(tmp_path):
     path = tmp_path / "game.json"
     SNAKES.write_log(config(), "greedy", 4, path)
     played = first_game(config(), "greedy", seed=4)
@@ -62,7 +62,7 @@ def test_a_game_that_was_written_down_is_shown_again(tmp_path):
         assert one.score == other.score
 
 
-def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_games_are_logged_and_replayed_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fields = ["--preset", "debug", "--episode-length", "5"]
     assert main(["play", "snakes3v3", "--policy", "greedy", "--log", "game.json", *fields]) == 0
@@ -75,7 +75,7 @@ def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ("play snakes3v3 --replay nothing.json", "nothing.json: cannot be read (No such file or directory)"),
         ("play snakes3v3 --policy greedy --log no/where.json", "the directory no does not exist"),
@@ -86,8 +86,8 @@ def test_games_are_written_and_shown_from_the_command_line(tmp_path, monkeypatch
         ),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):
+def test_wrong_arguments_of_play_are_refused_in_one_line(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert main(words.split()) == 2
+    assert main(arguments.split()) == 2
     out = capsys.readouterr()
     assert message in out.err and out.err.count("\n") == 1

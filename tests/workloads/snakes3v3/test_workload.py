@@ -1,4 +1,4 @@
-"""What can be set about 3v3 Snakes, by the guide's names and ours, and what is refused."""
+"""Settings of 3v3 Snakes under the guide's names and ours, initial weights, and one-line errors."""
 
 from typing import get_args
 
@@ -10,10 +10,10 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.storage.weights import save_weights
-from lockstep.workloads.snakes3v3.observations import SIZES
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS, SCHEDULES
-from lockstep.workloads.snakes3v3.rewards import REWARDS
+from lockstep.workloads.snakes3v3.observations.observe import SIZES
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, SCHEDULES
 from lockstep.workloads.snakes3v3.settings import ObservationKind
+from lockstep.workloads.snakes3v3.training.rewards import REWARDS
 from lockstep.workloads.snakes3v3.workload import Snakes3v3
 
 SNAKES = Snakes3v3()
@@ -23,9 +23,9 @@ def debug(**changes):
     return SNAKES.preset("debug").replace(**changes)
 
 
-def guide(words):
-    """The guide's preset under a command line."""
-    return SNAKES.resolve("guide", overrides=words.split()).config
+def guide(arguments):
+    """The guide's preset with these command-line arguments."""
+    return SNAKES.resolve("guide", overrides=arguments.split()).config
 
 
 def make(**changes):
@@ -34,7 +34,7 @@ def make(**changes):
 
 
 def store(folder, **changes):
-    """The weights of an untrained run, as a run keeps them."""
+    """The weights of an untrained run, stored as a run stores them."""
     config = debug(**changes)
     weights = dict(make(**changes).model.state_dict())
     save_weights(folder, weights, config_text=to_yaml(config), workload="snakes3v3", step=1, extra={})
@@ -42,14 +42,14 @@ def store(folder, **changes):
 
 
 @pytest.mark.parametrize("name", SNAKES.presets)
-def test_every_preset_divides_over_up_to_eight_ranks_and_survives_its_file(name):
+def test_every_preset_splits_over_up_to_eight_ranks_and_is_read_back_from_yaml(name):
     config = SNAKES.preset(name)
     for size in range(1, 9):
         assert config.for_world(size) == config
     assert SNAKES.read_config(to_yaml(config)) == config
 
 
-def test_choices_are_those_that_the_game_has():
+def test_the_choices_of_settings_are_those_that_the_game_implements():
     settings = SNAKES.layout().schema.settings
     assert set(settings["observation"].choices) == set(SIZES) == set(get_args(ObservationKind))
     assert set(settings["reward"].choices) == set(REWARDS)
@@ -58,7 +58,7 @@ def test_choices_are_those_that_the_game_has():
     assert set(settings["opponent_difficulty_strategy"].choices) == set(SCHEDULES)
 
 
-def test_the_guides_command_lines_are_understood():
+def test_the_guides_command_lines_work():
     full = "--max_episodes 100000 --batch_size 128 --epsilon 0.5 --opponent_difficulty_strategy curriculum"
     config = guide(f"{full} --save_interval 1000")
     assert (config.algorithm.total_timesteps, config.run.checkpoint_every) == (100_000 * 200, 1000 * 200)
@@ -73,7 +73,7 @@ def test_the_guides_command_lines_are_understood():
     assert guide(every).algorithm.algo == "bicnet"
 
 
-def test_games_are_counted_in_steps_and_stay_so_in_a_file():
+def test_settings_in_games_are_converted_to_steps_and_read_back_from_yaml():
     config = debug(max_episodes=100, save_interval=10)
     assert (config.algorithm.total_timesteps, config.run.checkpoint_every) == (4000, 400)
     assert config.workload.episodes(config.length) == 100
@@ -81,26 +81,26 @@ def test_games_are_counted_in_steps_and_stay_so_in_a_file():
 
 
 @pytest.mark.parametrize(
-    ("word", "message"),
+    ("setting", "message"),
     [
         ("opponent=gredy", "opponent gredy .*allowed: one of schedule, random, .*greedy"),
         ("opponent_difficulty_strategy=steep", "allowed: one of curriculum, linear, exponential, measured"),
         ("enable_opponent_evasion=true", "opponent_evasion_start_episode 40000 lies beyond the run's 64 games"),
         ("buffer_size=24", "buffer_size 24 is less than one batch"),
-        ("self_play=2", "a lane's 2 boards cannot be dealt evenly to 3 opponents .* multiple of lanes x 3 = 24"),
+        ("self_play=2", "a lane's 2 boards do not split evenly among 3 opponents .* multiple of lanes x 3 = 24"),
         ("observation=rich27", "observation rich27 .*allowed: one of rich, jidi26, guide30, final35"),
-        ("n_envs=12", "n_envs 12 is no multiple of the run's 8 lanes"),
+        ("n_envs=12", "n_envs 12 must be a multiple of the run's 8 lanes"),
         ("max_episodes=1", "total_timesteps 40 is less than one round's"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(word, message):
+def test_wrong_settings_are_refused_in_one_line(setting, message):
     with pytest.raises(UserError, match=message) as caught:
-        SNAKES.resolve("debug", overrides=[word])
+        SNAKES.resolve("debug", overrides=[setting])
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ("--opponent gredy", "opponent gredy"),
         ("--eval-opponent level9", "eval_opponent level9"),
@@ -115,12 +115,12 @@ def test_what_cannot_be_is_told_in_one_line(word, message):
         ("--model-episode 5", "model-episode 5"),
     ],
 )
-def test_a_wrong_word_ends_the_command_before_anything_starts(words, message, tmp_path, monkeypatch, capsys):
+def test_a_wrong_argument_ends_the_command_before_anything_starts(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "snakes3v3", "--preset", "debug", *words.split()]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("\n") == 1
-    assert message in told.err.replace("'", "")
+    assert main(["train", "snakes3v3", "--preset", "debug", *arguments.split()]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.count("\n") == 1
+    assert message in output.err.replace("'", "")
     assert not any(tmp_path.iterdir())
 
 
@@ -131,7 +131,7 @@ def test_every_field_has_a_line_of_help():
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []
 
 
-def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
+def test_load_model_starts_from_the_weights_of_an_earlier_run(tmp_path):
     path = store(tmp_path / "old", seed=7)
     learner = make(load_model=path, learning_starts=2048)
     fresh = make()
@@ -140,11 +140,11 @@ def test_a_run_begins_with_the_weights_of_an_earlier_one(tmp_path):
     learner.step()
     old = make(seed=7)
     assert all(torch.equal(a, b) for a, b in zip(learner.model.parameters(), old.model.parameters(), strict=True))
-    past = next(learner._problem.past.networks[0].parameters())
+    past = next(learner._problem.opponent_pool.networks[0].parameters())
     assert torch.equal(past, next(old.model.actor.parameters()))
 
 
-def test_an_earlier_model_is_found_among_the_runs(tmp_path):
+def test_load_model_finds_a_run_by_its_name(tmp_path):
     (tmp_path / "mine").mkdir()
     store(tmp_path / "mine" / "final", seed=7)
     SNAKES.fit(debug(load_model="mine", runs_dir=str(tmp_path)), set())
@@ -159,7 +159,7 @@ def test_an_earlier_model_is_found_among_the_runs(tmp_path):
         ({"twin_critics": False}, "tensor critic.1.layers.0.bias is missing in the file"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, trained, message):
+def test_weights_that_do_not_fit_are_refused_before_anything_starts(tmp_path, monkeypatch, capsys, trained, message):
     path = store(tmp_path / "old", **trained)
     with pytest.raises(UserError, match=message):
         SNAKES.fit(debug(load_model=path), set())
@@ -169,7 +169,7 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_starts(tmp_path, m
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_model_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_model_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such run"):
         SNAKES.fit(debug(load_model=str(tmp_path / "nothing")), set())
 
@@ -177,7 +177,7 @@ def test_a_model_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize("critic", ["actions", "vectors"])
 @pytest.mark.parametrize("algo", ["ddpg", "bicnet", "maddpg"])
 @pytest.mark.parametrize("game", ["snakes_3v3", "snakes_5p"])
-def test_every_algorithm_makes_a_round_of_either_game(algo, critic, game):
+def test_every_algorithm_trains_for_a_round_of_either_game(algo, critic, game):
     learner = make(algo=algo, critic=critic, game_name=game, observation="jidi26", eval_episodes=2)
     report = learner.step()[0]
     assert report["train/gradient_updates"].mean == 2
@@ -186,7 +186,7 @@ def test_every_algorithm_makes_a_round_of_either_game(algo, critic, game):
     assert {"snakes3v3_score", "snakes3v3_rival_score", "snakes3v3_won", "snakes3v3_lost"} == set(evaluation.extra)
 
 
-def test_each_snakes_pay_and_the_total_are_reported_at_the_end_of_games():
+def test_the_reward_of_each_snake_and_the_total_are_reported_for_finished_games():
     learner = make(n_steps=40, observation="jidi26")
     report = learner.step()[0]
     snakes = [report[f"snakes3v3/snake_{number}_mean"] for number in (1, 2, 3)]
@@ -195,7 +195,7 @@ def test_each_snakes_pay_and_the_total_are_reported_at_the_end_of_games():
     assert report["rollout/return_mean"].sum == pytest.approx(report["snakes3v3/total_mean"].sum)
 
 
-def test_base_plays_against_the_strongest_and_its_past():
+def test_the_base_preset_plays_against_greedy_and_itself():
     settings = SNAKES.preset("base").workload
     assert (settings.opponent, settings.eval_opponent) == ("greedy", "greedy")
     assert settings.self_play > 0

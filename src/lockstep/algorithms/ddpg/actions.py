@@ -1,4 +1,4 @@
-"""Action vectors: how an actor's outputs become actions, and what a replay buffer keeps of them.
+"""Action vectors: how an actor's outputs become actions, and how the replay buffer stores them.
 
 T: time, E: environments, A: agents, K: actions.
 """
@@ -13,63 +13,68 @@ from lockstep.rl import distributions
 from lockstep.rl.replay import Column
 
 Activation = Literal["softmax", "tanh"]
-# Keeps logarithms finite where a weight is zero: a tanh vector at -1, a softmax that underflows, a uniform 0.
+# Keeps logarithms finite for weights of zero: a tanh vector at -1, a softmax that underflows, a uniform 0.
 _LEAST_WEIGHT = 1e-6
 
 
 class ActionVectors:
     """Turns an actor's outputs (..., K) into vectors of action weights, into probabilities, and into replay columns."""
 
-    def __init__(self, activation: Activation, count: int, executed: bool) -> None:
-        """`executed`: the replay buffer keeps the action that was taken, instead of the vector it was drawn from."""
+    def __init__(self, activation: Activation, count: int, stores_actions: bool) -> None:
+        """`stores_actions`: the replay buffer keeps the action taken, not the vector it was sampled from."""
         self.count = count
         self._tanh = activation == "tanh"
-        self._executed = executed
+        self._stores_actions = stores_actions
 
-    def of(self, outputs: Tensor) -> Tensor:
-        """The vector of an actor's outputs, in fp32."""
+    def activate(self, outputs: Tensor) -> Tensor:
+        """The vector for an actor's outputs, in fp32."""
+        # Under autocast the outputs are in half precision.
         outputs = outputs.float()
         return torch.tanh(outputs) if self._tanh else torch.softmax(outputs, -1)
 
-    def exploring(self, uniform: Tensor) -> Tensor:
-        """A vector from anywhere in the range, made from K uniform numbers."""
+    def explore(self, uniform: Tensor) -> Tensor:
+        """A random vector from the activation's range, from K uniform numbers."""
+        # Not normalised, as in the guide: `log_probabilities` divides by the sum.
         return 2.0 * uniform - 1.0 if self._tanh else uniform
 
     def log_probabilities(self, vector: Tensor) -> Tensor:
-        """The log-probability with which each action is drawn."""
+        """The log-probability of each action."""
+        # A tanh vector lies in [-1, 1]; shifted and scaled to [0, 1], it holds weights like a softmax vector.
         weight = ((vector + 1.0) / 2.0 if self._tanh else vector).clamp(min=_LEAST_WEIGHT)
         return (weight / weight.sum(-1, keepdim=True)).log()
 
-    def choose(self, vector: Tensor, uniform: Tensor) -> Tensor:
-        """Draw actions by their probabilities, from a uniform number each: (..., K), (...) -> (...)."""
+    def sample(self, vector: Tensor, uniform: Tensor) -> Tensor:
+        """Sample actions, one per uniform number: (..., K), (...) -> (...)."""
         return distributions.sample_categorical(self.log_probabilities(vector), uniform)
 
-    def column(self, agents: int) -> Column:
+    def replay_column(self, agents: int) -> Column:
         """The replay column for a step's actions."""
-        return Column((agents,), torch.uint8) if self._executed else Column((agents, self.count))
+        # A byte per agent instead of K floats.
+        return Column((agents,), torch.uint8) if self._stores_actions else Column((agents, self.count))
 
-    def remembered(self, vector: Tensor, action: Tensor) -> Tensor:
-        """What of a step goes into that column."""
-        return action if self._executed else vector
+    def to_replay(self, vector: Tensor, action: Tensor) -> Tensor:
+        """What a step writes to that column."""
+        return action if self._stores_actions else vector
 
-    def judged(self, outputs: Tensor) -> Tensor:
+    def critic_input(self, outputs: Tensor) -> Tensor:
         """The critic's input (..., K) for an actor's outputs.
 
-        If the replay buffer keeps actions, the critic learns from one-hot vectors, so here it gets probabilities, of
-        which one-hot vectors are the extremes.
+        If the replay buffer keeps actions, the critic is trained on one-hot vectors. Here it gets probabilities, which
+        are mixtures of one-hot vectors; a raw tanh vector would be outside of what it was trained on.
         """
-        vector = self.of(outputs)
-        return self.log_probabilities(vector).exp() if self._executed else vector
+        vector = self.activate(outputs)
+        return self.log_probabilities(vector).exp() if self._stores_actions else vector
 
-    def recalled(self, kept: Tensor) -> Tensor:
-        """The critic's input (..., K) for what the replay buffer kept."""
-        if not self._executed:
-            return kept
-        return (kept.unsqueeze(-1) == torch.arange(self.count, device=kept.device)).float()
+    def from_replay(self, stored: Tensor) -> Tensor:
+        """The critic's input (..., K) for what the replay buffer stored."""
+        if not self._stores_actions:
+            return stored
+        # (..., 1) == (K,): one-hot vectors (..., K).
+        return (stored.unsqueeze(-1) == torch.arange(self.count, device=stored.device)).float()
 
 
 class TeamActions(distributions.CategoricalActions):
-    """Discrete actions of several agents in each environment, each drawn with a number of its own."""
+    """Discrete actions of several agents in each environment, each sampled with its own random number."""
 
     def __init__(self, agents: int) -> None:
         self._agents = agents

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DDPG(Algorithm):
-    """Deep deterministic policy gradients for teams, with discrete actions; also as BiCNet and MADDPG."""
+    """Deep deterministic policy gradients for teams, with discrete actions; with variants BiCNet and MADDPG."""
 
     name = "ddpg"
     summary = "multi-agent deep deterministic policy gradients"

@@ -1,4 +1,4 @@
-"""Acting: one cohort's environments and the replay buffer they fill.
+"""Collects experience: one cohort's environments and the replay buffer they fill.
 
 T: time, E: environments, A: agents, K: actions.
 """
@@ -34,7 +34,7 @@ class Collector:
         *,
         steps: int,
         rows: int,
-        kept_as: torch.dtype,
+        observation_dtype: torch.dtype,
         tag: str,
         seed: int,
         precision: Precision,
@@ -47,25 +47,27 @@ class Collector:
         self._actor, self._vectors = actor, vectors
         self._tag, self._seed = tag, seed
         self._precision, self._accelerator, self._watch = precision, accelerator, watch
+        # A tensor of its own, because every step copies the next observation into it.
         self._observation = env.reset().clone()
         self._agents = self._observation.shape[1]
         device, count = self._observation.device, env.count
         columns = {
-            "observation": Column(tuple(self._observation.shape[1:]), kept_as),
-            "action": vectors.column(self._agents),
+            "observation": Column(tuple(self._observation.shape[1:]), observation_dtype),
+            "action": vectors.replay_column(self._agents),
             "reward": Column((self._agents,)),
             "ended": Column((), torch.bool),
         }
         self.memory = Replay(lanes, rows, count // len(lanes), columns, seed, device)
         self.ledger = EpisodeLedger(count, device)
-        # What follows is written in place, never replaced: a recorded graph reads and writes fixed addresses.
+        # These tensors are written in place and never replaced: a recorded graph reads and writes fixed addresses.
+        # Positions are tensors (1,) for the same reason: a Python number would be frozen into the graph.
         self._row = torch.zeros(1, dtype=torch.int64, device=device)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
-        agents = (steps, count, self._agents)
+        per_agent = (steps, count, self._agents)
         self._epsilon = torch.zeros((steps, 1), device=device)
         self._explore = torch.zeros((steps, count), device=device)
-        self._uniform = torch.zeros(agents, device=device)
-        self._exploring = torch.zeros((*agents, vectors.count), device=device)
+        self._uniform = torch.zeros(per_agent, device=device)
+        self._exploring = torch.zeros((*per_agent, vectors.count), device=device)
         self._reward = torch.zeros((steps, count), device=device)
         self._ended = torch.zeros((steps, count), dtype=torch.bool, device=device)
         self._info: dict[str, Tensor] = {}
@@ -76,28 +78,31 @@ class Collector:
         self._part = (lambda _: nullcontext()) if accelerator.records else watch.part
 
     def begin(self, steps: int, written: int, epsilon: Iterable[float]) -> None:
-        """Draw the random numbers of a round that begins after `steps` steps over all ranks and `written` rows."""
+        """Start a round after `steps` steps over all ranks and `written` rows, and draw its random numbers."""
         with self._watch.part("acting"):
             self._stage = self.env.prepare(steps)
-            # Environments run other code in another stage, such as against another opponent: one recording for each.
+            # Environments may run different code in each stage, for example a new opponent's: record one graph each.
             stage = tuple(sorted(self._stage.items()))
             if stage not in self._recorded:
                 self._recorded[stage] = self._accelerator.record(self._step)
             self._advance = self._recorded[stage]
             self._time.zero_()
             self._row.fill_(written % self.memory.rows)
+            # All numbers of the round at once: one kernel each, outside of the recorded step. They are indexed by
+            # environment and step, so they do not depend on how environments are divided among ranks.
             self._epsilon.copy_(torch.tensor(list(epsilon))[:, None])
             device = self._index.device
             step = (written + torch.arange(len(self._epsilon), device=device)).view(-1, 1, 1, 1)
             env = self._index.view(1, -1, 1, 1)
             number = torch.arange(self._agents * self._vectors.count, device=device).view(self._agents, -1)
+            # One number per environment: all of its agents explore in the same steps.
             self._explore.copy_(random.uniform(self._seed, "explore", env, step).flatten(1))
             self._uniform.copy_(random.uniform(self._seed, "action", env, step, number[:, :1]).squeeze(-1))
-            self._exploring.copy_(self._vectors.exploring(random.uniform(self._seed, "vector", env, step, number)))
+            self._exploring.copy_(self._vectors.explore(random.uniform(self._seed, "vector", env, step, number)))
 
     @torch.no_grad()
     def advance(self, steps: int) -> None:
-        """Take this many steps of the round."""
+        """Take the next `steps` steps of the round."""
         for _ in range(steps):
             self._advance()
 
@@ -114,17 +119,18 @@ class Collector:
             outputs = self._actor(self._observation)
         with self._part("acting"):
             explores = self._now(self._explore) < self._now(self._epsilon)
-            vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.of(outputs))
-            action = self._vectors.choose(vector, self._now(self._uniform))
+            vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.activate(outputs))
+            action = self._vectors.sample(vector, self._now(self._uniform))
         with self._part("environment"):
             transition = self.env.step(action)
         with self._part("acting"):
+            # The replay buffer has no column for the last observation of a truncated episode.
             assert transition.final_observation is None, "a team's episode is never truncated"
             ended = transition.terminated | transition.truncated
             self.memory.write(
                 self._row,
                 observation=self._observation,
-                action=self._vectors.remembered(vector, action),
+                action=self._vectors.to_replay(vector, action),
                 reward=transition.reward,
                 ended=ended,
             )
@@ -134,14 +140,15 @@ class Collector:
             self._row.copy_((self._row + 1) % self.memory.rows)
 
     def _now(self, numbers: Tensor) -> Tensor:
+        """The row of the current step."""
         return numbers.index_select(0, self._time).squeeze(0)
 
     def _log(self, reward: Tensor, ended: Tensor, info: Mapping[str, Tensor]) -> None:
         self._reward.index_copy_(0, self._time, reward.unsqueeze(0))
         self._ended.index_copy_(0, self._time, ended.unsqueeze(0))
         for name, row in info.items():
-            kept = self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))
-            kept.index_copy_(0, self._time, row.unsqueeze(0))
+            rows = self._info.setdefault(name, torch.zeros_like(self._ended, dtype=row.dtype))
+            rows.index_copy_(0, self._time, row.unsqueeze(0))
 
     def state(self, written: int) -> dict[int, dict[str, Tensor]]:
         """Each lane's environments, unfinished episodes and replay buffer."""

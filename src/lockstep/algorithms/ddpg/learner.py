@@ -1,4 +1,4 @@
-"""DDPG on any number of ranks. L: lanes of a cohort, U: gradient updates of an interval, B: samples of a lane."""
+"""DDPG on any number of ranks. L: lanes of a cohort, U: gradient updates of a round, B: samples of a lane."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ from lockstep.storage.checkpoint import Snapshot
 
 
 class DDPGLearner(Learner):
-    """Every cohort acts and fills its replay buffer; after every interval all ranks learn together."""
+    """Each cohort acts and fills its replay buffer; after every update_interval steps all ranks learn together."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class DDPGLearner(Learner):
         policy = accelerator.compile(self._model.actor)
         self._envs_per_lane = settings.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, policy, vectors) for lanes in world.lanes.cohorts]
+        # One batch per cohort, allocated once: recorded graphs read the positions from the same memory each time.
         self._batches = [[self._empty_batch(collector)] for collector in self._collectors]
         recorder = accelerator.record if accelerator.records else None
         critic_loss = CriticLoss(
@@ -71,41 +72,43 @@ class DDPGLearner(Learner):
         actor_loss = ActorLoss(policy, self._model.critic, vectors, settings.entropy_coef)
         self._critic_replica = replicate(critic_loss, world, self._precision, recorder)
         self._actor_replica = replicate(actor_loss, world, self._precision, recorder)
-        self._move_critic = accelerator.record(self._move_critic_once)
-        self._move_actor = accelerator.record(self._move_actor_once)
+        self._step_critic = accelerator.record(self._optimize_critic)
+        self._step_actor = accelerator.record(self._optimize_actor)
 
     def step(self) -> list[Stats]:
-        """One round: act for n_steps everywhere, with the gradient updates in between. Called by every rank."""
+        """One round: n_steps of every environment, with the gradient updates in between. Called by every rank."""
         settings = self._settings
         if self.steps == 0:
-            self._take_first_weights()
+            self._load_first_weights()
         rates = self._set_rates()
-        # By the number of steps over all ranks, so exploration falls equally for any world size.
+        # A function of the steps over all ranks, so exploration does not depend on the world size.
         epsilon = [settings.epsilon_after(self.steps + time * settings.n_envs) for time in range(settings.n_steps)]
         for collector in self._collectors:
             collector.begin(self.steps, self._rows_written(), epsilon)
-        lots, learned = self._lots(), GradientSteps(self._world, "critic", "actor")
+        words, learned = self._sampling_words(), GradientSteps(self._world, "critic", "actor")
         for _ in range(settings.n_steps // settings.update_interval):
             for collector in self._collectors:
                 collector.advance(settings.update_interval)
             self.steps += settings.n_envs * settings.update_interval
-            # Steps are counted over all ranks, so every rank starts learning at the same time and updates as often.
+            # Steps are counted over all ranks, so all ranks start learning at once and make the same number of updates;
+            # otherwise their all-reduces would not match.
             if self.steps >= settings.first_update:
                 with self._watch.part("learning"):
-                    self._learn(lots, learned)
+                    self._learn(words, learned)
         reports = [collector.report() for collector in self._collectors]
         learned.refuse_non_finite(self._run.nonfinite, f"round {self.updates}", "--a-lr and --c-lr")
         learned.report(reports, gradient_updates=float(learned.count), epsilon=epsilon[0], **rates)
         self.updates += 1
         return reports
 
-    def _take_first_weights(self) -> None:
+    def _load_first_weights(self) -> None:
+        """Start from the problem's first weights, if it has any; only at step 0, so a resumed run keeps its own."""
         if self._problem.first_weights is None:
             return
-        # Targets too, and past versions: otherwise the first opponents would be untrained.
+        # The state includes the target networks. The opponent pool was filled with the untrained actor.
         self.model.load_state_dict(dict(self._problem.first_weights()))
-        if self._problem.past is not None:
-            self._problem.past.begin_anew(self._model.actor)
+        if self._problem.opponent_pool is not None:
+            self._problem.opponent_pool.reset(self._model.actor)
 
     def done(self) -> bool:
         """Whether the next round would exceed total_timesteps."""
@@ -136,7 +139,7 @@ class DDPGLearner(Learner):
         return self.steps // self._settings.n_envs
 
     def _set_rates(self) -> dict[str, float]:
-        """Learning rates of the round."""
+        """Set the learning rates of this round; returns them as metrics."""
         settings, rates = self._settings, {}
         for name, rate, optimizer in (
             ("actor", settings.a_lr, self._actor_optimizer),
@@ -154,42 +157,47 @@ class DDPGLearner(Learner):
             rates[f"learning_rate_{name}"] = now
         return rates
 
-    def _lots(self) -> list[Tensor]:
-        """For each cohort, the random words (U, L, B) with which all gradient updates of this round draw samples."""
+    def _sampling_words(self) -> list[Tensor]:
+        """For each cohort, the random words (U, L, B) with which this round's gradient updates choose their samples."""
         settings = self._settings
+        # For the whole round in one kernel. In the first rounds, before learning starts, some stay unused.
         most = settings.n_steps // settings.update_interval * settings.updates_per_interval
         numbers = torch.arange(self.gradient_updates, self.gradient_updates + most, device=self._world.device)
         samples = settings.batch_size // self._world.lanes.total
-        return [collector.memory.lots(numbers, samples) for collector in self._collectors]
+        return [collector.memory.random_words(numbers, samples) for collector in self._collectors]
 
-    def _learn(self, lots: list[Tensor], learned: GradientSteps) -> None:
+    def _learn(self, words: list[Tensor], learned: GradientSteps) -> None:
         """The gradient updates of one interval. Called by every rank."""
         settings, first, written = self._settings, learned.count, self._rows_written()
-        drawn = [
-            collector.memory.draw(part[first : first + settings.updates_per_interval], written, settings.n_step)
-            for collector, part in zip(self._collectors, lots, strict=True)
+        # Positions for the whole interval: the replay buffer does not change between its gradient updates.
+        positions = [
+            collector.memory.sample_positions(
+                part[first : first + settings.updates_per_interval], written, settings.n_step
+            )
+            for collector, part in zip(self._collectors, words, strict=True)
         ]
-        past, past_every = self._problem.past, self._problem.past_every
+        pool, pool_update_every = self._problem.opponent_pool, self._problem.pool_update_every
         for number in range(settings.updates_per_interval):
-            for (batch,), places in zip(self._batches, drawn, strict=True):
-                batch.place.copy_(places[number].flatten())
+            for (batch,), chosen in zip(self._batches, positions, strict=True):
+                batch.positions.copy_(chosen[number].flatten())
+            # The critic first: the actor then follows the gradient of the updated critic.
             learned.add(self._critic_replica.backward(self._batches))
-            norm, finite = self._move_critic()
+            norm, finite = self._step_critic()
             learned.moved(norm, finite, "critic")
             learned.add(self._actor_replica.backward(self._batches))
-            norm, finite = self._move_actor()
+            norm, finite = self._step_actor()
             learned.moved(norm, finite, "actor")
             self.gradient_updates += 1
-            if past is not None and self.gradient_updates % past_every == 0:
-                past.remember(self._model.actor, self.gradient_updates // past_every)
+            if pool is not None and self.gradient_updates % pool_update_every == 0:
+                pool.add(self._model.actor, self.gradient_updates // pool_update_every)
 
-    def _move_critic_once(self) -> tuple[Tensor, Tensor]:
+    def _optimize_critic(self) -> tuple[Tensor, Tensor]:
         norm, finite = self._critic_optimizer.step()
         self._precision.learn_from(finite)
         return norm, finite
 
-    def _move_actor_once(self) -> tuple[Tensor, Tensor]:
-        """Ends a gradient update: the targets follow both networks."""
+    def _optimize_actor(self) -> tuple[Tensor, Tensor]:
+        """The second half of a gradient update, after which the targets follow both networks."""
         norm, finite = self._actor_optimizer.step()
         self._precision.learn_from(finite)
         self._model.follow(self._settings.tau)
@@ -210,7 +218,7 @@ class DDPGLearner(Learner):
             vectors,
             steps=settings.n_steps,
             rows=settings.memory_rows,
-            kept_as=torch.float16 if settings.memory_format == "fp16" else torch.float32,
+            observation_dtype=torch.float16 if settings.memory_format == "fp16" else torch.float32,
             tag=self._problem.name,
             seed=seed,
             precision=self._precision,
@@ -221,15 +229,16 @@ class DDPGLearner(Learner):
     def _empty_batch(self, collector: Collector) -> Batch:
         batch_size = self._settings.batch_size
         samples = batch_size * len(collector.lanes) // self._world.lanes.total
-        place = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
+        positions = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
         agents = self._problem.observation_shape[0]
-        return Batch(collector.memory, place, 1.0 / (batch_size * agents))
+        return Batch(collector.memory, positions, 1.0 / (batch_size * agents))
 
-    def _past_state(self) -> dict[str, Tensor]:
-        return self._problem.past.state() if self._problem.past is not None else {}
+    def _pool_state(self) -> dict[str, Tensor]:
+        pool = self._problem.opponent_pool
+        return {} if pool is None else pool.state()
 
     def state(self) -> Snapshot:
-        """Everything needed to resume: each lane with its replay buffer. Called by every rank."""
+        """Everything needed to resume, with each lane's replay buffer. Called by every rank."""
         lanes = {k: v for c in self._collectors for k, v in c.state(self._rows_written()).items()}
         moments = self._actor_optimizer.state() | self._critic_optimizer.state()
         counters = {
@@ -238,16 +247,17 @@ class DDPGLearner(Learner):
             "gradient_updates": self.gradient_updates,
             "precision": self._precision.state(),
         }
-        return Snapshot(dict(self.model.state_dict()), moments | self._past_state(), counters, lanes)
+        # The pool is stored with the optimizer: like the moments it is needed to resume, but not to use the model.
+        return Snapshot(dict(self.model.state_dict()), moments | self._pool_state(), counters, lanes)
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
-        # Adam has no moments before the first gradient update.
         written = counters["steps"] // self._settings.n_envs
         moments = self._actor_optimizer.outline() | self._critic_optimizer.outline()
+        # Adam has no moments before the first gradient update.
         return replace(
             self.state(),
-            optimizer=(moments if counters["gradient_updates"] else {}) | self._past_state(),
+            optimizer=(moments if counters["gradient_updates"] else {}) | self._pool_state(),
             lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
         )
 
@@ -256,8 +266,8 @@ class DDPGLearner(Learner):
         self.model.load_state_dict(snapshot.model)
         self._actor_optimizer.load(snapshot.optimizer)
         self._critic_optimizer.load(snapshot.optimizer)
-        if self._problem.past is not None:
-            self._problem.past.load(snapshot.optimizer)
+        if self._problem.opponent_pool is not None:
+            self._problem.opponent_pool.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self.gradient_updates = snapshot.state["gradient_updates"]
         self._precision.load(snapshot.state["precision"])

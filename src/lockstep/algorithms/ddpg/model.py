@@ -10,8 +10,8 @@ from lockstep.rl.target_networks import follow, target_of
 
 
 def action_vectors(settings: DDPGSettings, action_count: int) -> ActionVectors:
-    """How an actor's outputs become actions with these settings."""
-    return ActionVectors(settings.output_activation, action_count, executed=settings.remember == "action")
+    """The action vectors that these settings select."""
+    return ActionVectors(settings.output_activation, action_count, stores_actions=settings.remember == "action")
 
 
 class DDPGModel(nn.Module):
@@ -26,10 +26,11 @@ class DDPGModel(nn.Module):
 
     def forward(self, observation: Tensor) -> tuple[Tensor]:
         """Log-probabilities of every action, (B, A, K)."""
-        return (self._vectors.log_probabilities(self._vectors.of(self.actor(observation))),)
+        # A tuple, because players and evaluations take the first output of any model.
+        return (self._vectors.log_probabilities(self._vectors.activate(self.actor(observation))),)
 
     def follow(self, tau: float) -> None:
-        """Move the target networks this share of the way to the networks."""
+        """Move the target networks towards the networks by the fraction `tau` of the difference."""
         follow(self.target_actor, self.actor, tau)
         follow(self.target_critic, self.critic, tau)
 

@@ -15,7 +15,7 @@ from lockstep.compute.random import derive_seed
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the networks are."""
+    """Sizes of the networks."""
 
     features: int
     """D."""
@@ -30,7 +30,7 @@ class Sizes:
 
 
 class _AcrossAgents(nn.Module):
-    """A bidirectional LSTM along the agents, so that each knows about all others: (B, A, H) -> (B, A, 2H)."""
+    """A bidirectional LSTM along the agents, so that each knows of the others: (B, A, H) -> (B, A, 2H)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -41,10 +41,10 @@ class _AcrossAgents(nn.Module):
 
 
 def _trunk(inputs: int, sizes: Sizes, communicates: bool) -> list[nn.Module]:
-    """Linear layers with ReLU; where agents communicate, the LSTM follows the first."""
+    """Linear layers with ReLU; if agents communicate, an LSTM follows the first."""
     layers: list[nn.Module] = []
     for number, (width, following) in enumerate(pairwise((inputs, *[sizes.hidden] * sizes.layers))):
-        # The LSTM runs both ways, so what follows it is twice as wide.
+        # The LSTM is bidirectional, so the layer after it has twice as many inputs.
         layers += [nn.Linear(2 * width if communicates and number == 1 else width, following), nn.ReLU()]
         if communicates and number == 0:
             layers.append(_AcrossAgents(following))
@@ -52,16 +52,16 @@ def _trunk(inputs: int, sizes: Sizes, communicates: bool) -> list[nn.Module]:
 
 
 def _head(outputs: int, sizes: Sizes, communicates: bool) -> nn.Linear:
-    # With a single hidden layer it is the head that follows the LSTM.
+    # With a single hidden layer, the head is the layer after the LSTM.
     return nn.Linear(sizes.hidden * (2 if communicates and sizes.layers == 1 else 1), outputs)
 
 
 class Critic(nn.Module):
-    """The value of an agent's action, from its own features or, where the critic is central, from those of all agents.
+    """The value of an agent's action, from its own features or, for a central critic, from those of all agents.
 
-    values="actions": it outputs a value for each action, and an action vector is worth their weighted sum. That is
+    values="actions": the network outputs one value per action; the value of a vector is their weighted sum. That is
     linear in the vector, so for probabilities it is exactly the expected value.
-    values="vectors": the agent's own vector is an input.
+    values="vectors": the agent's own vector is an input of the network.
     """
 
     order: Tensor
@@ -69,7 +69,7 @@ class Critic(nn.Module):
     def __init__(self, sizes: Sizes, values: str, *, communicates: bool, central: bool) -> None:
         super().__init__()
         self._central, self._vectors = central, values == "vectors"
-        # Row a: the agents in cyclic order from a on. Not stored: it follows from the number of agents.
+        # (A, A) row a: the agents in cyclic order, starting with a. Not saved: it follows from the number of agents.
         agents = torch.arange(sizes.agents)
         self.register_buffer("order", (agents[:, None] + agents) % sizes.agents, persistent=False)
         inputs, outputs = (sizes.features + sizes.actions, 1) if self._vectors else (sizes.features, sizes.actions)
@@ -79,18 +79,18 @@ class Critic(nn.Module):
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(B, A) values."""
-        seen = [observation]
+        inputs = [observation]
         if self._central:
-            # The agent itself comes first. The others' vectors are detached: a value trains its own agent only.
+            # The agent itself comes first. The others' vectors are detached: an agent's value trains only that agent.
             others = vector.detach()[:, self.order[:, 1:]]
-            seen = [observation[:, self.order].flatten(2), others.flatten(2)]
+            inputs = [observation[:, self.order].flatten(2), others.flatten(2)]
         if self._vectors:
-            return self.layers(torch.cat((*seen, vector), -1)).squeeze(-1).float()
-        return (self.layers(torch.cat(seen, -1)).float() * vector).sum(-1)
+            return self.layers(torch.cat((*inputs, vector), -1)).squeeze(-1).float()
+        return (self.layers(torch.cat(inputs, -1)).float() * vector).sum(-1)
 
 
 class Critics(nn.ModuleList):
-    """Several critics with weights of their own, evaluated together."""
+    """Independent critics, evaluated together."""
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(N, B, A) values."""
@@ -98,7 +98,7 @@ class Critics(nn.ModuleList):
 
 
 class TeamNetworks(nn.Module):
-    """What DDPG trains: an actor and critics, of the shapes above."""
+    """The networks that DDPG trains: an actor and critics, with the shapes above."""
 
     def __init__(self, actor: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -114,17 +114,18 @@ def build_networks(algo: str, sizes: Sizes, seed: int, values: str = "actions") 
     outputs = _head(sizes.actions, sizes, communicates)
     actor = nn.Sequential(*_trunk(sizes.features, sizes, communicates), outputs)
     critics = Critics([Critic(sizes, values, communicates=communicates, central=central) for _ in range(sizes.critics)])
+    # A generator on the CPU, seeded by the run: every rank gets the same weights without communication.
     generator = torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
     for network in (actor, critics):
         _initialise(network, generator)
     with torch.no_grad():
-        # The first policy is nearly uniform, so that early experience covers all actions.
+        # Small outputs make the first policy nearly uniform, so that early experience covers all actions.
         outputs.weight.mul_(0.01)
     return TeamNetworks(actor, critics)
 
 
 def _initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """Orthogonal weights and zero biases; an LSTM as PyTorch initialises it, but from our generator."""
+    """Orthogonal weights with ReLU's gain and zero biases; LSTMs as in PyTorch, but from the given generator."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.orthogonal_(module.weight, 2.0**0.5, generator=generator)

@@ -1,4 +1,4 @@
-"""The settings of DDPG and of its network, over all ranks, and which of them go together. Nothing here needs torch."""
+"""The settings of DDPG and of its network, counted over all ranks, with their checks. Needs no torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Rate = Annotated[float, Range(above=0, at_most=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class DDPGSettings(AlgorithmSettings):
-    """DDPG: how experience is collected, stored and learned from."""
+    """DDPG: how experience is collected and stored, and how the networks learn from it."""
 
     total_timesteps: Annotated[int, Range(at_least=1, at_most=10**15)] = 10_000_000
     """Environment steps to train for, over all ranks, in whole rounds of n_envs x n_steps."""
@@ -39,9 +39,9 @@ class DDPGSettings(AlgorithmSettings):
     learning_starts: OffOrCount = 0
     """Steps before the first gradient update, over all ranks; 0 = as soon as batch_size steps are stored."""
     algo: Literal["ddpg", "bicnet", "maddpg"] = "ddpg"
-    """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic knows all)."""
+    """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic sees all)."""
     critic: Literal["actions", "vectors"] = "actions"
-    """What the critic values: each action, weighted by the actor's vector, or the vector, as one of its inputs."""
+    """What the critic values: each action, weighted by the actor's vector, or the vector as an input."""
     remember: Literal["action", "vector"] = "action"
     """What the replay buffer stores: the action that was taken, or the vector of weights it was sampled from."""
     output_activation: Literal["softmax", "tanh"] = "softmax"
@@ -67,9 +67,9 @@ class DDPGSettings(AlgorithmSettings):
     epsilon: Fraction = 0.5
     """Probability that all agents of an environment act at random in a step, at the start."""
     epsilon_speed: Annotated[float, Range(above=0, at_most=1)] = 0.99998
-    """What epsilon is multiplied by at every environment step, counted over all ranks."""
+    """Factor by which epsilon falls at every environment step, counted over all ranks."""
     epsilon_min: Fraction = 0.02
-    """Where epsilon stops falling."""
+    """Lowest value of epsilon."""
     entropy_coef: Annotated[float, Range(at_least=0)] = 0.0
     """Weight of the actor's entropy bonus."""
 
@@ -77,7 +77,7 @@ class DDPGSettings(AlgorithmSettings):
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("a_lr", "c_lr")
 
     def lane_units(self) -> int:
-        """The environments, which are divided among the lanes."""
+        """The environments, which are split into lanes."""
         return self.n_envs
 
     @property
@@ -88,20 +88,23 @@ class DDPGSettings(AlgorithmSettings):
     @property
     def memory_rows(self) -> int:
         """Replay rows: stored steps of each environment."""
+        # Rounded down to whole rows, because every row holds one step of every environment.
         return self.buffer_size // self.n_envs
 
     @property
     def first_update(self) -> int:
         """Environment steps after which gradient updates begin, over all ranks."""
+        # At least n_step + 1 rows: a sample needs a row and n_step rows after it.
         return max(self.learning_starts or self.batch_size, (self.n_step + 1) * self.n_envs)
 
     def epsilon_after(self, steps: int) -> float:
-        """The probability of a random action after so many environment steps over all ranks."""
+        """The probability of random actions after `steps` environment steps over all ranks."""
         return max(self.epsilon * self.epsilon_speed**steps, self.epsilon_min)
 
     def work(self, shared: Callable[[int], str]) -> list[tuple[str, str]]:
         """Lines of the plan: environments, replay buffer, batch and learning rates, and their division among ranks."""
         rounds = self.total_timesteps // self.round_size
+        # How often the average step is sampled: samples drawn per step collected.
         ratio = self.updates_per_interval * self.batch_size / (self.update_interval * self.n_envs)
         return [
             (
@@ -127,13 +130,13 @@ class DDPGSettings(AlgorithmSettings):
         self._validate_memory()
 
     def check(self, config: AnyConfig) -> None:
-        """Check that environments and batches fill the lanes evenly, and that the run is long enough for a round."""
+        """Check that environments and batches split evenly into lanes, and that the run has at least one round."""
         lanes = config.effective_lanes
         for name in ("n_envs", "batch_size"):
             count = getattr(self, name)
             if count % lanes:
                 near = nearest_to_split(count, lanes, automatic=name == "n_envs" and not config.run.lanes)
-                raise UserError(f"{name} {count} is no multiple of the run's {lanes} lanes; nearest: {near}")
+                raise UserError(f"{name} {count} must be a multiple of the run's {lanes} lanes; nearest: {near}")
         steps = self.total_timesteps // self.n_envs
         updates = steps // self.update_interval * self.updates_per_interval
         config.refuse_repetition({"steps of each environment": steps, "gradient updates": updates})
@@ -146,13 +149,15 @@ class DDPGSettings(AlgorithmSettings):
 
     def _validate_memory(self) -> None:
         rows = (self.n_step + 1) * self.n_envs
-        for needed, what in (
+        for needed, reason in (
             (self.batch_size, f"one batch ({self.batch_size})"),
-            (self.learning_starts, f"what learning_starts with ({self.learning_starts})"),
+            (self.learning_starts, f"learning_starts ({self.learning_starts})"),
             (rows, f"n_step + 1 = {self.n_step + 1} steps of {self.n_envs} environments ({rows})"),
         ):
             if self.buffer_size < needed:
-                raise UserError(f"buffer_size {self.buffer_size} is less than {what}; raise --buffer-size to {needed}")
+                raise UserError(
+                    f"buffer_size {self.buffer_size} is less than {reason}; raise --buffer-size to {needed}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +170,8 @@ class TeamMLPSettings(NetworkSettings):
     """Layers of the networks before their outputs."""
 
     def build(self, problem: "TeamProblem", config: AnyConfig) -> "TeamNetworks":
-        """The actor and the critics for a team; how they are wired follows from the algorithm's settings."""
+        """The actor and the critics for a team; the algorithm's settings decide how they are connected."""
+        # Imported here, because settings are read before torch is needed.
         from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 
         settings = config.algorithm

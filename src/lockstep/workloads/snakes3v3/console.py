@@ -1,4 +1,4 @@
-"""Prints log points in the guide's format, so that scripts that parse its output keep working."""
+"""Progress lines in the guide's format, so that scripts that parse its output keep working."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,11 @@ _INDENT = " " * 8
 
 
 def guide_lines(episode: int, metrics: Mapping[str, float]) -> list[str]:
-    """Three lines with the means over games that ended since the last log point; no lines if none ended.
+    """Three lines with the means over the games that ended since the last log point; none if no game ended.
 
     `episode`: games so far, over all boards.
     """
+    # The losses are missing until learning starts.
     if f"{_TAG}total_mean" not in metrics or "train/actor_loss" not in metrics:
         return []
     first = f"[Episode {episode:05d}] total_reward: {metrics[f'{_TAG}total_mean']:.2f} "

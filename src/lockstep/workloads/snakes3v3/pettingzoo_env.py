@@ -9,10 +9,10 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3 import render
-from lockstep.workloads.snakes3v3.game import SnakesGame
-from lockstep.workloads.snakes3v3.observations import SIZES, observe
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.engine.game import SnakesGame
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, GameRules
+from lockstep.workloads.snakes3v3.matches import render
+from lockstep.workloads.snakes3v3.observations.observe import SIZES, observe
 from lockstep.workloads.snakes3v3.settings import ObservationKind
 
 try:
@@ -31,7 +31,7 @@ Infos = dict[str, dict[str, Any]]
 
 
 class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
-    """One game; the reward of a step is the raw one. All agents end together, after max_steps or on a full board."""
+    """One game with raw rewards. All agents end together, after max_steps or on a full board."""
 
     metadata = {"name": "snakes3v3_v0", "render_modes": list(RENDER_MODES), "render_fps": 10, "is_parallelizable": True}
 
@@ -46,11 +46,12 @@ class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
         self._kind = observation
         self._observation_space = spaces.Box(-np.inf, np.inf, (SIZES[observation],), np.float32)
         self._action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
+        # Created once: PettingZoo requires the same object at every call.
         self._observation_spaces = dict.fromkeys(self.possible_agents, self._observation_space)
         self._game: SnakesGame | None = None
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent sees."""
+        """The space of an agent's observations."""
         return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
@@ -68,6 +69,7 @@ class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
 
     def step(self, actions: dict[str, int]) -> tuple[Observations, Numbers, Flags, Flags, Infos]:
         """Move all snakes at once."""
+        # PettingZoo's convention for a step after the end.
         if not self.agents:
             return {}, {}, {}, {}, {}
         game, agents = self._started(), self.agents
@@ -87,7 +89,7 @@ class SnakesParallelEnv(ParallelEnv[str, NDArray[np.float32], int]):
         return observations, rewards, dict.fromkeys(agents, ended), dict.fromkeys(agents, False), infos
 
     def render(self) -> NDArray[np.uint8] | str | None:  # type: ignore[override]
-        """The board as the render mode asks."""
+        """The board in the format of the render mode."""
         if self.render_mode == "rgb_array":
             return render.frame(self._started(), 0)
         return render.text(self._started(), 0) if self.render_mode == "ansi" else None

@@ -1,4 +1,4 @@
-"""3v3 Snakes as a problem to learn: environments for one team, with built-in opponents."""
+"""3v3 Snakes as a learning problem: environments for one team, with built-in opponents."""
 
 import torch
 from torch import Tensor
@@ -7,26 +7,26 @@ from lockstep.algorithms.ddpg.model import untrained_model
 from lockstep.distributed.world import World
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import evaluate
+from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.rl.problem import TeamProblem
-from lockstep.rl.target_networks import PastSelves
-from lockstep.workloads.snakes3v3.env import SnakesTeamEnv
-from lockstep.workloads.snakes3v3.first_weights import stored_weights
-from lockstep.workloads.snakes3v3.observations import SIZES
-from lockstep.workloads.snakes3v3.opponents import OPPONENTS
-from lockstep.workloads.snakes3v3.opposition import Opposition, Schedule
-from lockstep.workloads.snakes3v3.rules import GameRules
+from lockstep.workloads.snakes3v3.engine.rules import GameRules
+from lockstep.workloads.snakes3v3.observations.observe import SIZES
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 from lockstep.workloads.snakes3v3.settings import TEAM, SnakesConfig, SnakesSettings
+from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
+from lockstep.workloads.snakes3v3.training.initial_weights import stored_weights
 
 NAME = "snakes3v3"
 
 
 def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
-    """Boards on a device, with past versions of the actor as opponents if self_play is set."""
+    """Boards on a device, with earlier versions of the actor as opponents if self_play is set."""
     settings = config.workload
     schedule = training_schedule(settings, config.length)
 
     def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
-        return training_env(settings, schedule, index, seed, device, problem.past)
+        return training_env(settings, schedule, index, seed, device, problem.opponent_pool)
 
     problem = TeamProblem(
         name=NAME,
@@ -34,11 +34,12 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
         action_count=SnakesTeamEnv.action_count,
         make_env=make_env,
         make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
-        past_every=settings.self_play_every,
+        pool_update_every=settings.self_play_every,
     )
     if settings.self_play:
-        # A past self starts as the actor starts: built from the same settings and seed, it has the same first weights.
-        problem.past = PastSelves(untrained_model(problem, config).actor.to(device), settings.self_play)
+        # Built from the same settings and seed, the pool's networks start with the same weights as the actor.
+        problem.opponent_pool = OpponentPool(untrained_model(problem, config).actor.to(device), settings.self_play)
+    # A function, because the learner reads the file only at the first step of a run.
     if settings.load_model:
         problem.first_weights = lambda: stored_weights(config, untrained_model(problem, config).state_dict())
     return problem
@@ -61,11 +62,11 @@ def training_env(
     index: Tensor,
     seed: int,
     device: torch.device,
-    past: PastSelves | None = None,
+    pool: OpponentPool | None = None,
 ) -> SnakesTeamEnv:
-    """Boards to learn on: shaped rewards for each snake, opponents by the schedule and from the past."""
+    """Boards for training: a reward for each snake, opponents by the schedule and from the pool."""
     rules = settings.rules
-    opposition = Opposition(schedule, _rivals(rules), settings.observation, past.networks if past else ())
+    opposition = Opposition(schedule, _rivals(rules), settings.observation, pool.networks if pool else ())
     return SnakesTeamEnv(
         rules,
         index,
@@ -80,7 +81,7 @@ def training_env(
 
 
 def evaluation_env(settings: SnakesSettings, index: Tensor, seed: int, device: torch.device) -> SnakesTeamEnv:
-    """Boards for evaluation: one reward per team, a fixed opponent."""
+    """Boards for evaluation: one reward for the team, and a fixed opponent."""
     rules, observation = settings.rules, settings.observation
     opposition = Opposition(Schedule(settings.eval_opponent), _rivals(rules))
     return SnakesTeamEnv(

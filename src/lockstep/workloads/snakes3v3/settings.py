@@ -1,4 +1,4 @@
-"""Settings of 3v3 Snakes. Nothing here needs torch."""
+"""Settings of 3v3 Snakes. Needs no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,14 +8,14 @@ from lockstep.algorithms.ddpg.settings import DDPGSettings
 from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Count, OffOrCount, Range
 from lockstep.errors import UserError
-from lockstep.workloads.snakes3v3.rules import SNAKES_3V3, SNAKES_5P, GameRules
+from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
 TEAM = 0
 """Index of the trained team."""
 Scripted = Literal["random", "level1", "level2", "level3", "level4", "greedy", "evasive"]
-"""A player that needs no network, by its name in `opponents`."""
+"""A player that needs no network, by its name in `opponents.scripted`."""
 ObservationKind = Literal["rich", "jidi26", "guide30", "final35"]
-"""What a snake sees, by its name in `observations`."""
+"""What a snake sees, by its name in `observations.observe`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,32 +27,33 @@ class SnakesSettings(WorkloadSettings):
     episode_length: Annotated[int, Range(at_least=1, at_most=10_000)] = 200
     """Steps of a game."""
     max_episodes: OffOrCount = 0
-    """Games to train for, over all boards: sets total_timesteps to this times episode_length; 0 = leave it."""
+    """Games to train for, over all boards: sets total_timesteps to this times episode_length; 0 = unset."""
     save_interval: OffOrCount = 0
-    """Games between checkpoints, over all boards: sets checkpoint_every; 0 = leave it."""
+    """Games between checkpoints, over all boards: sets checkpoint_every; 0 = unset."""
     observation: ObservationKind = "rich"
     """What a snake sees: rich (ours) or the vectors of the competition, the guide and its later version."""
     reward: Literal["raw", "plain", "jidi", "guide", "final"] = "raw"
-    """Reward of a snake: its gain, its gain relative to its enemies, or one of the guide's shaped rewards."""
+    """Reward of a snake: raw (its gain), plain (relative to its enemies), or a shaped reward: jidi, guide, final."""
     death_penalty: Annotated[float, Range(at_least=0)] = 0.3
     """Subtracted from a snake's reward when it dies, in addition to what the reward itself subtracts."""
     opponent: Literal["schedule", Scripted] = "schedule"
     """Who plays the other team in training: a fixed player, or schedule = by opponent_difficulty_strategy."""
     opponent_difficulty_strategy: Literal["curriculum", "linear", "exponential", "measured"] = "curriculum"
-    """How the opponent's level rises over the run; measured = by strength as measured, greedy last."""
+    """How the opponent's level rises over the run; measured = in order of measured strength, greedy last."""
     enable_opponent_evasion: bool = False
     """Switch to evasive opponents at opponent_evasion_start_episode."""
     opponent_evasion_start_episode: OffOrCount = 40_000
     """Game, counted over all boards, from which opponents are evasive."""
     self_play: Annotated[int, Range(at_least=0, at_most=63)] = 0
-    """Past versions of the actor to play against, each on as many boards as the scripted opponent; 0 = none."""
+    """Earlier versions of the actor to play against, each on as many boards as the scripted opponent; 0 = none."""
     self_play_every: Count = 1000
-    """Gradient updates after which the current actor replaces the oldest past version."""
+    """Gradient updates after which the current actor replaces the oldest of these versions."""
     eval_opponent: Scripted = "greedy"
     """Who plays the other team in evaluations."""
     load_model: str = ""
     """Run, directory or file with the initial weights; empty = new ones."""
 
+    # The guide's command lines pass --model-episode 0; other values have no meaning here.
     only_values: ClassVar[Mapping[str, str]] = {"model_episode": "0"}
 
     @property
@@ -76,7 +77,7 @@ class SnakesSettings(WorkloadSettings):
         return {name: games * self.episode_length for name, games in in_games.items() if games}
 
     def check(self, config: AnyConfig) -> None:
-        """Check that evasion starts within the run, and that past selves split the boards evenly."""
+        """Check that evasion starts within the run, and that the opponents split the boards evenly."""
         start, episodes = self.opponent_evasion_start_episode, self.episodes(config.length)
         if self.enable_opponent_evasion and start >= episodes:
             raise UserError(
@@ -85,11 +86,11 @@ class SnakesSettings(WorkloadSettings):
             )
         lanes, opponents = config.effective_lanes, self.self_play + 1
         boards, left = divmod(config.algorithm.lane_units(), lanes)
-        # Boards that the lanes cannot share evenly are the algorithm's to refuse.
+        # The algorithm itself refuses boards that do not split evenly into lanes.
         if not left and boards % opponents:
             raise UserError(
-                f"self_play {self.self_play}: a lane's {boards} boards cannot be dealt evenly to {opponents} opponents "
-                f"(past selves and the scripted one); make n_envs a multiple of lanes x {opponents} = "
+                f"self_play {self.self_play}: a lane's {boards} boards do not split evenly among {opponents} opponents "
+                f"(past actors and the scripted one); make n_envs a multiple of lanes x {opponents} = "
                 f"{lanes * opponents}"
             )
 

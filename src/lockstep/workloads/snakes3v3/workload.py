@@ -1,4 +1,4 @@
-"""3v3 Snakes: its presets and capabilities."""
+"""3v3 Snakes: presets and capabilities."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
     from lockstep.rl.problem import TeamProblem
-    from lockstep.workloads.snakes3v3.arena import ArenaResult
+    from lockstep.workloads.snakes3v3.matches.arena import ArenaResult
 
 
 class Snakes3v3(Workload):
-    """Two teams of three snakes, of which one is trained."""
+    """Two teams of three snakes; one of them is trained."""
 
     name = "snakes3v3"
     summary = "3v3 Snakes, multi-agent DDPG"
@@ -64,7 +64,7 @@ class Snakes3v3(Workload):
             eval_episodes=100,
         ),
         "base": preset(
-            "Train on a GPU, in minutes, against the strongest scripted team and a past self.",
+            "Train on a GPU, in minutes, against the strongest scripted team and a past version of itself.",
             n_envs=4096,
             n_steps=200,
             batch_size=8192,
@@ -127,6 +127,7 @@ class Snakes3v3(Workload):
 
             first_weights = snakes_problem(config, torch.device("cpu")).first_weights
             assert first_weights is not None
+            # Reading them raises UserError if they do not fit; the result is not needed here.
             first_weights()
         return config, []
 
@@ -149,30 +150,30 @@ class Snakes3v3(Workload):
         self, config: SnakesConfig, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
     ) -> "ArenaResult":
         """Play games between two contestants, half of them from each side."""
-        from lockstep.workloads.snakes3v3.arena import contest
+        from lockstep.workloads.snakes3v3.matches.arena import contest
 
         return contest(config.workload.rules, team, against, games, seed, world)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play game after game, yielding a scene per step."""
-        from lockstep.workloads.snakes3v3.watch import scenes
+        from lockstep.workloads.snakes3v3.matches.watch import scenes
 
         return scenes(request.config.workload, request.act, request.seed)
 
     def write_log(self, config: SnakesConfig, act: Acting, seed: int, path: Path) -> None:
         """Play the first game of a seed and write its log to a JSON file."""
-        from lockstep.workloads.snakes3v3.watch import write_game
+        from lockstep.workloads.snakes3v3.matches.watch import write_game
 
         write_game(config.workload, act, seed, path)
 
     def read_log(self, path: Path) -> "Iterator[Scene]":
         """Yield the scenes of a game logged to a JSON file."""
-        from lockstep.workloads.snakes3v3.watch import logged_scenes
+        from lockstep.workloads.snakes3v3.matches.watch import logged_scenes
 
         return logged_scenes(path)
 
     def export(self, form: str, config: SnakesConfig, weights: "Mapping[str, Tensor]", path: Path) -> None:
         """Write a trained team as one of `exports`."""
-        from lockstep.workloads.snakes3v3.export import export_team
+        from lockstep.workloads.snakes3v3.competition.export import export_team
 
         export_team(config, weights, path)

@@ -1,0 +1,1 @@
+"""The Jidi competition's formats: its interface, game logs and submissions."""

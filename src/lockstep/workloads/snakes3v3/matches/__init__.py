@@ -1,0 +1,1 @@
+"""Games between policies: contests with statistics, and games to watch."""

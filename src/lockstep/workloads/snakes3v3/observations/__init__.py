@@ -1,0 +1,1 @@
+"""What each snake sees: observation vectors computed from the boards."""

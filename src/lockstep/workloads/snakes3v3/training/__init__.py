@@ -1,0 +1,1 @@
+"""The environments, rewards and initial weights of a training run."""
