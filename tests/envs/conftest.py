@@ -23,8 +23,10 @@ def points():
     from lockstep.envs.hosted_env import HostedEnv
     from lockstep.envs.hosting import Simulators, Sizes
 
-    def make(count, workers=1, first=0, length=5):
-        simulators = Simulators("toy_simulation:open_point", ("point",) * count, (1,) * count, Sizes(2, 1))
+    def make(count, workers=1, first=0, length=5, timeout=300.0):
+        simulators = Simulators(
+            "toy_simulation:open_point", ("point",) * count, (1,) * count, Sizes(2, 1), timeout=timeout
+        )
         index = torch.arange(first, first + count)
         return HostedEnv(simulators, [length] * count, index, 1, torch.device("cpu"), workers=workers)
 

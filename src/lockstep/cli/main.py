@@ -21,6 +21,8 @@ VERBS = {
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
+    "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
+    "new": ("new", "new", "a folder to start from: an environment, a test and a README"),
     "doctor": ("doctor", "doctor", "check this machine: what is wrong, and what to set"),
     "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),

@@ -8,13 +8,14 @@ import importlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.envs.simulation import Floats, Observation, Simulation, State
+from lockstep.envs.watchdog import Hung, watchdog
 from lockstep.errors import RunFailed
 
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
@@ -58,11 +59,13 @@ class Simulators:
     sizes: Sizes
     numbers: tuple[int, ...] = ()
     """Each environment's number in the whole run, for error messages; empty = from 0."""
+    timeout: float = 300.0
+    """Seconds after which a step or a reset counts as hung."""
 
     def part(self, rows: slice) -> "Simulators":
         """The simulations of these rows."""
         numbers = tuple(self.number(row) for row in range(len(self.names)))
-        return Simulators(self.opener, self.names[rows], self.action_dims[rows], self.sizes, numbers[rows])
+        return replace(self, names=self.names[rows], action_dims=self.action_dims[rows], numbers=numbers[rows])
 
     def number(self, row: int) -> int:
         """The number, in the whole run, of the environment in a row."""
@@ -83,6 +86,7 @@ class Host:
         self._simulations = simulators.open(pictures)
         self._action_dims, self._sizes = simulators.action_dims, simulators.sizes
         self._row = simulators.sizes.row
+        self._watchdog = watchdog()
         self._steps = [0] * len(self._simulations)
         """Steps of each environment since it was opened, for error messages."""
 
@@ -140,9 +144,13 @@ class Host:
         # One list cell instead of a `try` around every call: steps are counted in microseconds.
         at = [0]
         try:
-            yield at
+            with self._watchdog.watching(self._simulators.timeout):
+                yield at
         except RunFailed:
             raise
+        except Hung as error:
+            problem = f"did not return from {action} for {self._simulators.timeout:g} s"
+            raise self._failed(at[0], problem) from error
         except Exception as error:
             # The last frame is where the environment's author has to look.
             place = traceback.extract_tb(error.__traceback__)[-1]

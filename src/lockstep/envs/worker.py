@@ -33,7 +33,8 @@ class _Group:
         self._sizes = Sizes(spec["observation"], spec["action"], spec["dtype"])
         self._count = len(spec["names"])
         names, action_dims, numbers = (tuple(spec[name]) for name in ("names", "action_dims", "numbers"))
-        self._host = Host(Simulators(spec["opener"], names, action_dims, self._sizes, numbers), spec["pictures"])
+        simulators = Simulators(spec["opener"], names, action_dims, self._sizes, numbers, spec["timeout"])
+        self._host = Host(simulators, spec["pictures"])
 
     def answer(self, operation: bytes, payload: bytes) -> bytes:
         """Carry out a request and return the result."""

@@ -24,8 +24,11 @@ from lockstep.envs.hosting import Simulators, Table, packed, unpacked
 from lockstep.envs.simulation import Floats, State
 from lockstep.errors import RunFailed
 
-PATIENCE = 300.0
-"""Seconds without an answer after which a worker is considered hung."""
+PATIENCE = 10.0
+"""Seconds after the time limit of an environment's own call until its worker is considered hung."""
+
+
+_THEN = "`lockstep resume` continues from the newest checkpoint"
 
 
 class Worker:
@@ -47,6 +50,10 @@ class Worker:
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         self.retired: list[int] = []
         """Groups to close with the next request, because their `RemoteHost` has been collected."""
+        self.runs = "environments"
+        """What it runs, for error messages."""
+        self.patience = PATIENCE
+        """Seconds to wait for an answer."""
 
     @property
     def pid(self) -> int:
@@ -83,9 +90,9 @@ class Worker:
     def _read(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            if not select.select([self._from], [], [], PATIENCE)[0]:
+            if not select.select([self._from], [], [], self.patience)[0]:
                 self._process.kill()
-                raise RunFailed(f"worker {self.pid}, which runs environments, did not answer for {PATIENCE:.0f} s")
+                raise RunFailed(f"{self.runs}: worker {self.pid} did not answer for {self.patience:.0f} s; {_THEN}")
             part = os.read(self._from, size)
             if not part:
                 raise self._dead()
@@ -96,7 +103,7 @@ class Worker:
     def _dead(self) -> RunFailed:
         code = self._process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return RunFailed(f"worker {self.pid}, which runs environments, {how}; it may have run out of memory")
+        return RunFailed(f"{self.runs}: worker {self.pid} {how}; it may have run out of memory; {_THEN}")
 
 
 class WorkerPool:
@@ -136,6 +143,8 @@ class RemoteHost:
         # Contiguous parts, so that the answers in worker order are the rows in order.
         edges = [len(simulators.names) * i // len(workers) for i in range(len(workers) + 1)]
         self._parts = [(w, slice(a, b)) for w, a, b in zip(workers, edges, edges[1:], strict=False)]
+        self._timeout = simulators.timeout
+        self._labels = [_label(simulators.part(part)) for _, part in self._parts]
         self._ask(worker.OPEN, [_request(simulators.part(part), pool.pictures) for _, part in self._parts])
         weakref.finalize(self, _retire, workers, group)
 
@@ -180,13 +189,19 @@ class RemoteHost:
         # All requests go out before the first answer is read, so that the workers compute in parallel.
         asked = [process for process, _ in parts or self._parts]
         try:
-            for process, payload in zip(asked, payloads, strict=True):
+            for process, payload, label in zip(asked, payloads, self._labels, strict=False):
+                process.runs, process.patience = label, self._timeout + PATIENCE
                 process.ask(operation, self._group, payload)
             return [process.answer() for process in asked]
         except BaseException:
             # The other answers would stay in the pipes and be read as answers to the next request.
             self._pool.disband()
             raise
+
+
+def _label(simulators: Simulators) -> str:
+    first, last = simulators.number(0), simulators.number(len(simulators.names) - 1)
+    return f"environment {first}" if first == last else f"environments {first} to {last}"
 
 
 def _request(simulators: Simulators, pictures: bool) -> bytes:
@@ -198,6 +213,7 @@ def _request(simulators: Simulators, pictures: bool) -> bytes:
         "action": simulators.sizes.action,
         "dtype": simulators.sizes.dtype,
         "numbers": simulators.numbers,
+        "timeout": simulators.timeout,
         "pictures": pictures,
     }
     return json.dumps(spec).encode()

@@ -23,8 +23,8 @@ VARIABLE = "LOCKSTEP_GIVEN"
 """Names the folder for ranks and workers."""
 _here: dict[str, Any] = {}
 """The objects that this process was given, by name."""
-_unsendable: dict[str, str] = {}
-"""Why some of them cannot be pickled."""
+_WHY = ".why"
+"""Suffix of a file that says why an object cannot be pickled."""
 
 
 def is_given(source: str) -> bool:
@@ -39,23 +39,26 @@ def give(thing: Any, label: str) -> str:
     """
     source = PREFIX + label
     _here[source] = thing
-    path = _folder() / f"{label}.pkl"
+    os.environ[VARIABLE] = str(_folder())
+    path = _path(source)
     try:
         path.write_bytes(cloudpickle.dumps(thing))
-        os.environ[VARIABLE] = str(_folder())
+        path.with_suffix(_WHY).unlink(missing_ok=True)
     except Exception as error:
-        # Not fatal: one rank without workers uses the object itself.
-        _unsendable[source] = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        # Not fatal: one rank without workers uses the object itself. The others are told why they cannot have it.
         path.unlink(missing_ok=True)
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        path.with_suffix(_WHY).write_text(reason, encoding="utf-8")
     return source
 
 
 def refuse_unsendable(source: str) -> None:
-    """Raise UserError if an object cannot be sent to the processes that are about to need it."""
-    if source in _unsendable:
+    """Raise UserError if an object cannot be sent to other processes."""
+    if is_given(source) and (why := _path(source).with_suffix(_WHY)).is_file():
+        reason = why.read_text(encoding="utf-8")
         raise UserError(
-            f"{source}: cannot be sent to other processes ({_unsendable[source]}); define it in a module, or use "
-            "ranks=1 and env_workers=1"
+            f"{source}: cannot be sent to other processes ({reason}); define it in a module, or use ranks=1 and "
+            "env_workers=1"
         )
 
 
@@ -67,6 +70,11 @@ def _folder() -> Path:
     return Path(folder)
 
 
+def _path(source: str) -> Path:
+    """Where an object is, if it can be pickled."""
+    return Path(os.environ.get(VARIABLE, "/nonexistent")) / f"{source.removeprefix(PREFIX)}.pkl"
+
+
 def _remove(folder: str, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
@@ -76,9 +84,9 @@ def fetch(source: str) -> Any:
     """The object with this name; UserError if no caller gave one."""
     if source in _here:
         return _here[source]
-    folder = os.environ.get(VARIABLE, "")
-    path = Path(folder) / f"{source.removeprefix(PREFIX)}.pkl"
-    if not folder or not path.is_file():
+    refuse_unsendable(source)
+    path = _path(source)
+    if not path.is_file():
         raise UserError(
             f"{source}: was given to lockstep.train as a Python object, which is not stored; continue with "
             "lockstep.train(the same object, run_name=...)"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lockstep.distributed.world import World
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
+    from lockstep.rl.env_check import Finding
     from lockstep.run.learner import Learner
 
 Acting = Any
@@ -188,6 +189,14 @@ class Records(Protocol):
 
     def convert_episodes(self, config: Any, source: Path, folder: Path) -> tuple[int, int]:
         """Convert another program's episodes to our format; returns how many episodes and steps they are."""
+
+
+@runtime_checkable
+class ChecksItself(Protocol):
+    """Can tell more about what is wrong with its environments or data than what training relies on."""
+
+    def check_itself(self, config: Any, steps: int) -> "Iterator[Finding]":
+        """Yield a finding for each question; `steps`: how many to try."""
 
 
 C = TypeVar("C")

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from lockstep.compute import random
-from lockstep.envs.spaces import Actions, Continuous, Discrete
+from lockstep.envs.spaces import Actions
 from lockstep.envs.vector_env import BatchedEnv
+from lockstep.rl.env_check import random_actions
 
 
 class RandomActions:
@@ -17,14 +17,5 @@ class RandomActions:
     def __call__(self, observation: Tensor, env: BatchedEnv) -> Tensor:
         """One action for every environment."""
         self._step += 1
-        # The position in the batch stands for the environment: nothing here has to be the same on other ranks.
-        index, known = torch.arange(env.count, device=observation.device), self._actions
-        if isinstance(known, Discrete):
-            return (random.uniform(self._seed, "random policy", index, self._step) * known.count).long()
-        size = known.size if isinstance(known, Continuous) else len(known.counts)
-        drawn = random.uniform(
-            self._seed, "random policy", index[:, None], self._step, torch.arange(size, device=index.device)
-        )
-        if isinstance(known, Continuous):
-            return drawn * 2 - 1
-        return (drawn * torch.tensor(known.counts, device=index.device)).long()
+        index = torch.arange(env.count, device=observation.device)
+        return random_actions(self._actions, index, self._step, self._seed)

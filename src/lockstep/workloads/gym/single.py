@@ -10,6 +10,7 @@ from lockstep.envs.gym_spaces import Continuous
 from lockstep.envs.hosted_env import HostedEnv
 from lockstep.envs.hosting import Simulators, Sizes
 from lockstep.envs.worker_pool import WorkerPool
+from lockstep.launch import given
 from lockstep.rl.problem import EnvProblem, Tasks
 from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single_facts import Facts, facts_of
@@ -27,7 +28,13 @@ class GymEnv(HostedEnv):
     """Gymnasium environments with one agent each."""
 
     def __init__(
-        self, facts: Facts, index: Tensor, seed: int, workers: int = 1, stage: WorkerPool | None = None
+        self,
+        facts: Facts,
+        index: Tensor,
+        seed: int,
+        workers: int = 1,
+        stage: WorkerPool | None = None,
+        timeout: float = 300.0,
     ) -> None:
         """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render."""
         count, rows = len(index), facts.rows
@@ -38,6 +45,7 @@ class GymEnv(HostedEnv):
                 (facts.spec.to_json(),) * count,
                 (rows.size,) * count,
                 Sizes(facts.observations.size, rows.size, dtype),
+                timeout=timeout,
             ),
             [_NO_LIMIT] * count,
             index,
@@ -68,7 +76,10 @@ def single_problem(settings: GymSettings) -> EnvProblem:
     facts = facts_of(settings)
 
     def environments(index: Tensor, seed: int) -> GymEnv:
-        return GymEnv(facts, index, seed, settings.env_workers or torch.get_num_threads())
+        workers = settings.env_workers or torch.get_num_threads()
+        if workers > 1:
+            given.refuse_unsendable(settings.env_id)
+        return GymEnv(facts, index, seed, workers, timeout=settings.env_timeout)
 
     actions = facts.actions
     tasks = None

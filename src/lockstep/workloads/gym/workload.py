@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lockstep.distributed.world import World
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
+    from lockstep.rl.env_check import Finding
     from lockstep.rl.problem import EnvProblem
 
 _BASE = preset(
@@ -82,6 +83,13 @@ class Gym(Workload):
         from lockstep.workloads.gym.problem import evaluate_random
 
         return evaluate_random(config.workload, world, episodes, seed)
+
+    def check_itself(self, config: GymConfig, steps: int) -> "Iterator[Finding]":
+        """Compare a Gymnasium environment with its own spaces; others are checked by what training relies on."""
+        from lockstep.workloads.gym.kinds import kind_of
+        from lockstep.workloads.gym.single_check import check_spaces
+
+        return check_spaces(config.workload, steps) if kind_of(config.workload) == "single" else iter(())
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play episode after episode, yielding a scene per step."""

@@ -1,0 +1,215 @@
+"""Environments with one fault each, for tests; `Good` has none."""
+
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Good(gymnasium.Env):
+    """A counter from a random start; ends at 10."""
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, limit=30):
+        self.limit = limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.value, self.steps = int(self.np_random.integers(0, 5)), 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.value += 1 if action else -1
+        self.steps += 1
+        done = self.value >= 10
+        return self.seen(), self.reward(), done, not done and self.steps >= self.limit, {}
+
+    def reward(self):
+        return 0.1 * self.value
+
+    def seen(self):
+        return np.array([self.value, self.steps], np.float32)
+
+
+class NanReward(Good):
+    def reward(self):
+        return float("nan") if self.steps == 7 else 0.0
+
+
+class InfiniteObservation(Good):
+    def seen(self):
+        return np.array([self.value, np.inf if self.steps == 3 else 0], np.float32)
+
+
+class WrongShape(Good):
+    def seen(self):
+        return np.zeros(3 if self.steps == 2 else 2, np.float32)
+
+
+class LyingSpace(Good):
+    """Says floats up to 1 and returns larger ones."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+
+
+class WrongType(Good):
+    def seen(self):
+        return np.array([self.value, self.steps], np.float64)
+
+
+class Raises(Good):
+    total = 0
+
+    def step(self, action):
+        self.total += 1
+        if self.total == 100:
+            raise RuntimeError("the simulator lost its mind")
+        return super().step(action)
+
+
+class HangingReset(Good):
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        if self.episodes == 3:
+            time.sleep(600)
+        return super().reset(seed=seed)
+
+
+class HangingStep(Good):
+    def step(self, action):
+        while self.steps == 5:
+            pass
+        return super().step(action)
+
+
+class Unseeded(Good):
+    """Draws from numpy's global generator."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.value = int(np.random.randint(0, 5))
+        return self.seen(), {}
+
+
+class CarriesOver(Good):
+    """Something of an episode is left in the next one."""
+
+    left = 0
+
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset(seed=seed)
+        self.value += self.left
+        self.left = (self.left + 1) % 3
+        return self.seen(), info
+
+
+class NoSeed(Good):
+    def reset(self):
+        return self.seen(), {}
+
+
+class OldReset(Good):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class OldStep(Good):
+    def step(self, action):
+        seen, reward, done, truncated, info = super().step(action)
+        return seen, reward, done or truncated, info
+
+
+class TextReward(Good):
+    def reward(self):
+        return "much"
+
+
+class BadConstructor(Good):
+    def __init__(self, missing):
+        pass
+
+
+class FailingConstructor(Good):
+    def __init__(self):
+        raise ValueError("no licence")
+
+
+class TextObservation(Good):
+    observation_space = spaces.Text(10)
+
+
+class TextAction(Good):
+    action_space = spaces.Text(10)
+
+
+class SavesState(Good):
+    """Continues from its own state."""
+
+    def state(self):
+        return np.array([self.value, self.steps])
+
+    def load(self, state):
+        self.value, self.steps = (int(part) for part in state)
+
+
+class ForgetsState(SavesState):
+    """Its state lacks something that changes."""
+
+    def state(self):
+        return np.array([self.value])
+
+    def load(self, state):
+        (self.value,) = (int(part) for part in state)
+
+
+class Pictures(Good):
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+
+    def seen(self):
+        return np.full((16, 16, 3), self.value % 256, np.uint8)
+
+
+class Masked(Good):
+    """Only one action is allowed at a time, as its info says."""
+
+    def mask(self):
+        return np.array([self.value % 2, 1 - self.value % 2], np.int8)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": self.mask()}
+
+    def step(self, action):
+        assert self.mask()[action], "a forbidden action"
+        seen, reward, done, truncated, _ = super().step(action)
+        return seen, reward, done, truncated, {"action_mask": self.mask()}
+
+
+class Dies(Good):
+    """Its process is killed."""
+
+    def step(self, action):
+        import os
+        import signal
+
+        if self.steps == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class NotAnEnv:
+    """Has the methods, and is no gymnasium.Env."""
+
+    def reset(self):
+        return 0
+
+    def step(self, action):
+        return 0
+
+
+def make_good():
+    return Good()

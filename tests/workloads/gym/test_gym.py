@@ -1,0 +1,143 @@
+"""Environments from outside: ids, classes, files, functions; one result on any number of ranks; resume."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import lockstep
+from lockstep.cli.main import main
+from lockstep.errors import UserError
+from lockstep.storage.weights import load_weights
+from lockstep.workloads.gym.settings import GymSettings
+from lockstep.workloads.gym.single import GymEnv
+from lockstep.workloads.gym.single_facts import facts_of
+
+SMALL = {"preset": "debug", "max_updates": 3, "threads": 1, "eval_every": 0, "quiet": True}
+
+
+def environments(count=3, **settings):
+    return GymEnv(facts_of(GymSettings(**settings)), torch.arange(count), 1)
+
+
+def same(one, other):
+    ours, theirs = load_weights(one.final)[0], load_weights(other.final)[0]
+    return ours.keys() == theirs.keys() and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def test_a_registered_environment_plays_its_own_episodes():
+    env = environments(env_id="CartPole-v1")
+    own = gymnasium.make("CartPole-v1")
+    first = env.reset()
+    seed = int(env._seeds(env._episode)[1])
+    assert np.array_equal(own.reset(seed=seed)[0], first[1].numpy())
+    done = env.step(torch.tensor([0, 1, 0]))
+    observation, reward, *_ = own.step(1)
+    assert np.array_equal(observation, done.observation[1].numpy()) and float(done.reward[1]) == reward
+
+
+def test_images_arrive_as_bytes_with_channels_first():
+    env = environments(env_id="gym_envs:Pictures")
+    seen = env.reset()
+    assert seen.dtype == torch.uint8 and tuple(seen.shape) == (3, 3, 16, 16)
+    done = env.step(torch.zeros(3, dtype=torch.int64))
+    assert done.observation.dtype == torch.uint8 and tuple(done.final_observation.shape) == (3, 3, 16, 16)
+
+
+def test_frames_are_stacked_and_actions_repeated():
+    env = environments(env_id="gym_envs:Good", frame_stack=3, frame_skip=2)
+    assert tuple(env.reset().shape) == (3, 6)
+    done = env.step(torch.ones(3, dtype=torch.int64))
+    # Two steps up from s: rewards 0.1 (s + 1) and 0.1 (s + 2).
+    start = done.observation[:, -2] - 2
+    assert torch.allclose(done.reward, 0.1 * (2 * start + 3))
+
+
+def test_a_time_limit_truncates_and_the_last_observation_is_kept():
+    env = environments(env_id="gym_envs:Good", max_episode_steps=2)
+    env.reset()
+    env.step(torch.zeros(3, dtype=torch.int64))
+    done = env.step(torch.zeros(3, dtype=torch.int64))
+    assert done.truncated.all() and not done.terminated.any()
+    assert (done.final_observation[:, 1] == 2).all() and (done.observation[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Good", "replay"), ("SavesState", "state"), ("Unseeded", "restart"), ("CarriesOver", "replay")],
+)
+def test_how_an_environment_resumes_is_found_out(name, expected):
+    facts = facts_of(GymSettings(env_id=f"gym_envs:{name}"))
+    assert facts.resume_by == expected and facts.spec.fresh == (name == "CarriesOver")
+
+
+@pytest.mark.parametrize("name", ["Good", "SavesState", "CarriesOver"])
+def test_a_restored_environment_continues_with_the_same_bits(name):
+    env, later = environments(env_id=f"gym_envs:{name}"), environments(env_id=f"gym_envs:{name}")
+    env.reset()
+    for step in range(37):
+        env.step(torch.tensor([step % 2, 1, 0]))
+    assert torch.equal(later.load(env.state()), torch.from_numpy(env._observation))
+    for step in range(30):
+        one, other = (each.step(torch.tensor([step % 2, 1, 1])) for each in (env, later))
+        assert torch.equal(one.observation, other.observation) and torch.equal(one.reward, other.reward)
+
+
+def test_a_forbidden_action_is_never_taken(tmp_path):
+    # The environment itself asserts that every action it gets is allowed.
+    run = lockstep.train("gym_envs:Masked", runs_dir=tmp_path, **SMALL)
+    assert run.status.state == "finished"
+
+
+def test_one_two_and_three_ranks_train_the_same_model_and_a_resumed_run_too(tmp_path):
+    settings = SMALL | {"sync": "exact", "runs_dir": tmp_path}
+    one = lockstep.train("gym", env_id="CartPole-v1", **settings)
+    several = lockstep.train("gym", env_id="CartPole-v1", ranks=3, **settings)
+    stopped = {**settings, "run_name": "stopped"}
+    lockstep.train("gym", env_id="CartPole-v1", ranks=2, **(stopped | {"max_updates": 2}))
+    resumed = lockstep.train("gym", env_id="CartPole-v1", **stopped)
+    assert same(one, several) and same(one, resumed)
+
+
+def test_a_class_a_file_a_module_and_a_function_are_the_same_run(tmp_path):
+    import gym_envs
+
+    settings = SMALL | {"runs_dir": tmp_path}
+    by_class = lockstep.train(gym_envs.Good, **settings)
+    by_module = lockstep.train("gym_envs:Good", **settings)
+    by_file = lockstep.train(f"{gym_envs.__file__}:Good", **settings)
+    by_function = lockstep.train(lambda: gym_envs.Good(), env_workers=2, **settings)
+    assert same(by_class, by_module) and same(by_class, by_file) and same(by_class, by_function)
+    assert by_class.config["env_id"] == "gym_envs:Good"
+
+
+def test_arguments_reach_the_environment(tmp_path):
+    facts = facts_of(GymSettings(env_id="gym_envs:Good", env_kwargs='{"limit": 5}'))
+    env = GymEnv(facts, torch.arange(1), 1)
+    env.reset()
+    ends = [bool(env.step(torch.zeros(1, dtype=torch.int64)).truncated) for _ in range(5)]
+    assert ends == [False] * 4 + [True]
+    with pytest.raises(UserError, match="env_kwargs '\\{bad': not JSON"):
+        GymSettings(env_kwargs="{bad")
+
+
+def test_a_new_folder_trains_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "maze"]) == 0
+    monkeypatch.chdir(tmp_path / "maze")
+    assert main(["train", "./maze.py", "--preset", "debug", "--max-updates", "2", "--threads", "1"]) == 0
+    assert main(["new", "Maze-1"]) == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "maze"]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_policy_acts_on_one_observation_or_a_batch(tmp_path):
+    run = lockstep.train("gym", env_id="Pendulum-v1", runs_dir=tmp_path, **SMALL)
+    policy = lockstep.load(run)
+    env = gymnasium.make("Pendulum-v1")
+    observation, _ = env.reset(seed=1)
+    action = policy.act(observation)
+    assert env.action_space.contains(action)
+    several = policy.act(np.stack([observation, observation]))
+    assert several.shape == (2, 1) and np.allclose(several[0], action)
