@@ -131,7 +131,7 @@ def test_gymnasiums_episode_statistics_work_on_the_vector():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: SnakeGymEnv(grid=8), 'has no rule "grid"; the nearest is grid_size'),
+        (lambda: SnakeGymEnv(grid=8), 'has no setting "grid"; the nearest is grid_size'),
         (lambda: SnakeGymEnv(render_mode="human"), "allowed: rgb_array, ansi"),
         (lambda: SnakeGymEnv().step(0), "call reset before"),
         (lambda: _started().step(4), r"actions \[4\]; allowed: 1 of 0 left"),

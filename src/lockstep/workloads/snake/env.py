@@ -13,6 +13,7 @@ from lockstep.workloads.snake.food import WordsAhead, food_word, free_cell
 from lockstep.workloads.snake.rules import SnakeRules
 
 LEFT, RIGHT, UP, DOWN = range(4)
+ACTIONS = ("left", "right", "up", "down")
 
 
 def neighbours(grid_size: int) -> Tensor:

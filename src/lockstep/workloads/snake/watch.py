@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.reporting.film import Scene
 from lockstep.workloads.snake import render
-from lockstep.workloads.snake.env import SnakeEnv
+from lockstep.workloads.snake.env import ACTIONS, SnakeEnv
 from lockstep.workloads.snake.problem import BASELINES
 from lockstep.workloads.snake.rules import SnakeRules
 
@@ -28,7 +28,6 @@ _GROUND, _CELL, _SNAKE, _HEAD, _DEAD, _FOOD = (
     (214, 218, 224),
     (239, 68, 68),
 )
-_MOVES = ("left", "right", "up", "down")
 _BAR = 12
 
 
@@ -72,7 +71,7 @@ def _scene(env: SnakeEnv, number: int, score: float, probabilities: list[float] 
 
 def _panel(number: int, score: float, probabilities: list[float] | None, ending: str) -> list[str]:
     lines = [f"game   {number}", f"score  {score:.2f}", ending, ""]
-    for move, probability in zip(_MOVES, probabilities or (), strict=False):
+    for move, probability in zip(ACTIONS, probabilities or (), strict=False):
         lines.append(f"{move:6} {'█' * round(probability * _BAR):{_BAR}} {probability:4.0%}")
     return lines
 
