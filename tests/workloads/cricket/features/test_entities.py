@@ -6,8 +6,8 @@ import numpy as np
 
 from lockstep.workloads.cricket.columns import ROLES
 from lockstep.workloads.cricket.features.entities import EntityIndex
-from lockstep.workloads.cricket.features.ledger import Ledger
 from lockstep.workloads.cricket.features.roles import infer_roles, spin_share
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.venues import Venues
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import KINDS, Innings, Match, Row
@@ -73,10 +73,10 @@ def match_of(rows):
 
 
 def roles_and_spin(rows):
-    ledger = Ledger(collect([match_of(rows)]))
+    scoreboard = Scoreboard(collect([match_of(rows)]))
     people = np.append(np.arange(1, 23), 0)
     everything = np.ones(len(rows), bool)
-    return infer_roles(ledger, people, everything, 23), spin_share(ledger, people, everything, 23)
+    return infer_roles(scoreboard, people, everything, 23), spin_share(scoreboard, people, everything, 23)
 
 
 def test_roles_follow_from_the_place_in_the_order_overs_bowled_and_stumpings():

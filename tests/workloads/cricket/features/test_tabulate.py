@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lockstep.workloads.cricket.columns import CAREER_COLUMNS, PRIOR_COLUMNS, STATE_COLUMNS, STATE_FEATURES
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.tabulate import FOLDS, describe, fold_of, learn
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import KINDS, Row
@@ -54,7 +54,7 @@ def randomised(rows, start):
 @pytest.fixture(scope="module")
 def original():
     book = collect(league())
-    return book, describe(Ledger(book), learn(Ledger(book)), out_of_fold=True)
+    return book, describe(Scoreboard(book), learn(Scoreboard(book)), out_of_fold=True)
 
 
 @pytest.mark.parametrize(("match", "back"), [(3, 200), (17, 90), (8, 40)])
@@ -63,8 +63,8 @@ def test_no_feature_of_a_sample_changes_with_its_own_ball_or_later_ones(original
     rows = np.flatnonzero(book.match == match)
     row = int(rows[-back])
     changed = collect(league((match, len(rows) - back)))
-    learned = learn(Ledger(changed))
-    after = describe(Ledger(changed), learned, out_of_fold=True)
+    learned = learn(Scoreboard(changed))
+    after = describe(Scoreboard(changed), learned, out_of_fold=True)
     assert not torch.equal(before.label[row:], after.label[row:])
 
     for name in ("state", "career", "roles", "score"):
@@ -92,7 +92,7 @@ def test_a_training_match_is_not_told_about_any_match_of_its_fold(original):
     for number in members[1:]:
         changed[number] = replace(changed[number], rows=randomised(changed[number].rows, 30))
     again = collect(changed)
-    after = describe(Ledger(again), learn(Ledger(again)), out_of_fold=True)
+    after = describe(Scoreboard(again), learn(Scoreboard(again)), out_of_fold=True)
     rows = before.match == members[0]
     assert torch.equal(before.career[rows], after.career[after.match == members[0]])
     assert torch.equal(before.state[rows], after.state[after.match == members[0]])
@@ -104,9 +104,9 @@ def test_every_fold_has_matches():
 
 def test_new_matches_are_told_what_all_training_matches_teach(original):
     book, _ = original
-    learned = learn(Ledger(book))
+    learned = learn(Scoreboard(book))
     strangers = collect(simulate(8, seed=99))
-    table = describe(Ledger(strangers), learned, out_of_fold=False)
+    table = describe(Scoreboard(strangers), learned, out_of_fold=False)
     assert len(table) == len(strangers) and table.samples == len(strangers) - len(strangers.innings)
     assert table.state.isfinite().all() and table.career.isfinite().all()
     # Player ids mean the same names as in training, and some players were never seen.

@@ -20,7 +20,7 @@ from lockstep.workloads.cricket.data.cache import (
     read_store,
     write_store,
 )
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DeliveryTable, Entities
 from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn
 from lockstep.workloads.cricket.matches.archive import Archive, named, open_archive
@@ -90,7 +90,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     # One rank reads first and reports errors; the others then read files that are known to be valid.
     world.led(read)
     book = books[0] if books else _other_matches(data, bad_files, store)[0]
-    return describe(Ledger(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
+    return describe(Scoreboard(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
 
 
 def _tell(notes: Iterable[str]) -> None:
@@ -126,7 +126,7 @@ def prepare(settings: CricketSettings) -> Path:
     for part, book in books.items():
         if not len(book):
             raise UserError(f"data {settings.data}: no match for {part} has a delivery; give more matches")
-    learned = learn(Ledger(books[TRAIN]))
+    learned = learn(Scoreboard(books[TRAIN]))
     try:
         write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
@@ -142,7 +142,7 @@ def _chosen(matches: list[Match], files: tuple[str, ...]) -> list[Match]:
 def _tables(books: dict[str, Scorebook], learned: Learned) -> Iterator[tuple[str, DeliveryTable]]:
     """Yield one table after the other, so that only one is in memory."""
     for part, book in books.items():
-        yield part, describe(Ledger(book), learned, out_of_fold=part == TRAIN)
+        yield part, describe(Scoreboard(book), learned, out_of_fold=part == TRAIN)
 
 
 def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:

@@ -3,13 +3,13 @@
 import numpy as np
 
 from lockstep.workloads.cricket.columns import BALL_FEATURES
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.matches.match import KINDS
 
 
-def ball_features(ledger: Ledger) -> np.ndarray:
+def ball_features(scoreboard: Scoreboard) -> np.ndarray:
     """(N, 18) float16: BALL_FEATURES of every delivery."""
-    book, kind = ledger.book, ledger.book["kind"]
+    book, kind = scoreboard.book, scoreboard.book["kind"]
     run_out = kind == KINDS.index("run out")
     named = {f"{name}": kind == KINDS.index(name) for name in ("bowled", "caught", "lbw", "stumped")}
     columns = {
@@ -17,7 +17,7 @@ def ball_features(ledger: Ledger) -> np.ndarray:
         "wicket": kind > 0,
         "over": book["over"] / 20,
         "ball_in_over": book["ball_in_over"] / 6,
-        "boundary": ledger.boundary,
+        "boundary": scoreboard.boundary,
         "wide": book["wides"] > 0,
         "noball": book["noballs"] > 0,
         "bye": book["byes"] > 0,

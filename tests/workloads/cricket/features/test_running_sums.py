@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep.workloads.cricket.features.running import Groups, ratio
+from lockstep.workloads.cricket.features.running_sums import Groups, ratio
 
 KEY = np.array([7, 3, 7, 7, 3, 7])
 

@@ -4,13 +4,13 @@ from functools import cached_property
 
 import numpy as np
 
-from lockstep.workloads.cricket.features.running import Groups
+from lockstep.workloads.cricket.features.running_sums import Groups
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
 _ENDS = ("batter", "nonstriker")
 
 
-class Crease:
+class BattingPair:
     """Each delivery twice, once for the batter at either end: 2N rows in the order of deliveries."""
 
     def __init__(self, book: Scorebook) -> None:

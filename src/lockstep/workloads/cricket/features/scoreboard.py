@@ -4,8 +4,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lockstep.workloads.cricket.features.crease import Crease
-from lockstep.workloads.cricket.features.running import Groups
+from lockstep.workloads.cricket.features.batting_pair import BattingPair
+from lockstep.workloads.cricket.features.running_sums import Groups
 from lockstep.workloads.cricket.matches.match import KINDS, OVERS
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
@@ -16,7 +16,7 @@ _PLAYERS = 1 << 20
 """An upper bound of the number of players: combines innings and player to one key."""
 
 
-class Ledger:
+class Scoreboard:
     """(N,) arrays about the deliveries of a scorebook; counts `before` a delivery leave it out."""
 
     def __init__(self, book: Scorebook) -> None:
@@ -112,14 +112,14 @@ class Ledger:
         return np.where(last >= 0, self.book["noballs"][last] > 0, False)
 
     @cached_property
-    def crease(self) -> Crease:
+    def batters(self) -> BattingPair:
         """Both batters at every delivery."""
-        return Crease(self.book)
+        return BattingPair(self.book)
 
     @property
     def batting_positions(self) -> tuple[np.ndarray, np.ndarray]:
         """The place in the batting order (0 = first) of striker and non-striker at each delivery."""
-        return self.crease.ends(self.crease.position)
+        return self.batters.ends(self.batters.position)
 
     def of_innings(self, values: object) -> np.ndarray:
         """A value of each innings, at each of its deliveries."""
