@@ -8,8 +8,11 @@ from lockstep.workloads.cricket.features.table import DEATH_OVER, POWERPLAY_OVER
 from lockstep.workloads.cricket.matches.match import OVERS
 
 _FACED = (1, 3, 6, 11, 21, 36)
+"""Where the next cell of balls faced starts; finer at first, when a batter changes most."""
 _RATES = (4.0, 6.0, 7.5, 9.0, 11.0, 14.0, 20.0)
+"""Where the next cell of the required rate starts, in runs an over."""
 _FIRST_YEAR, _YEARS = 2003, 40
+"""Years with a cell of their own; T20 cricket started in 2003."""
 Cells = dict[str, tuple[np.ndarray, int]]
 """Name -> the cell of each delivery, and how many cells there are."""
 
@@ -26,9 +29,10 @@ def over_cells(scoreboard: Scoreboard) -> tuple[np.ndarray, int]:
 
 
 def contexts(scoreboard: Scoreboard) -> Cells:
-    """What an outcome depends on besides who plays where."""
+    """What an outcome depends on besides players, teams and venue; most cells are combined with the phase."""
     book, phase = scoreboard.book, phase_of_over(scoreboard)
     faced = scoreboard.by_player("batter").before(scoreboard.faced)
+    # Cell 0 is the first innings, which has no required rate.
     rate = np.where(scoreboard.target > 0, 1 + np.searchsorted(_RATES, required_rate(scoreboard), side="right"), 0)
     striker, _ = scoreboard.batting_positions
     ball = np.minimum(scoreboard.in_over.before(scoreboard.legal), 6)

@@ -1,4 +1,4 @@
-"""Where the innings is heading: momentum and pressure from the last deliveries."""
+"""Momentum and pressure, from the last deliveries of the innings. Definitions and constants: the original program's."""
 
 import numpy as np
 
@@ -7,13 +7,15 @@ from lockstep.workloads.cricket.features.running_sums import ratio
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 
 _WINDOW = 12
+"""Deliveries that count as recent."""
 _DECAY = 0.7
+"""Weight of a delivery relative to the one after it."""
 _EXPECTED_RATE = np.array([7.5, 8.0, 10.0])
-"""Runs an over that are usual in each phase."""
+"""Usual runs an over in powerplay, middle and death overs."""
 
 
 def dynamics(scoreboard: Scoreboard) -> dict[str, dict[str, np.ndarray]]:
-    """The node types of the dynamics, each with its columns."""
+    """Features by node type and name, (N,) each."""
     momentum = _momentum(scoreboard)
     return {
         "batting_momentum": {"momentum": momentum},
@@ -41,17 +43,18 @@ def _dot_pressure(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
     innings, so_far = scoreboard.in_innings, scoreboard.deliveries
 
     def since(events: np.ndarray) -> np.ndarray:
-        """Deliveries after the last event, all of the innings where there was none."""
+        """Deliveries since the last event; all of the innings if there was none."""
         last = innings.since(events)
         return np.where(last > 0, last - 1, so_far)
 
     # A dot ball adds pressure, a boundary releases it.
     pressure = scoreboard.dot.astype(np.float64) - scoreboard.boundary
+    # np.roll wraps and crosses innings; `exists` masks what it brings from there.
     weighted, weights = np.zeros(len(so_far)), np.zeros(len(so_far))
     for lag in range(1, _WINDOW + 1):
-        there = so_far >= lag
-        weighted += np.where(there, np.roll(pressure, lag) * _DECAY ** (lag - 1), 0)
-        weights += np.where(there, _DECAY ** (lag - 1), 0)
+        exists = so_far >= lag
+        weighted += np.where(exists, np.roll(pressure, lag) * _DECAY ** (lag - 1), 0)
+        weights += np.where(exists, _DECAY ** (lag - 1), 0)
     half = _WINDOW // 2
     late = innings.recent(pressure, half)
     early = innings.recent(pressure, _WINDOW) - late

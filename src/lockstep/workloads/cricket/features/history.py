@@ -11,7 +11,7 @@ def ball_features(scoreboard: Scoreboard) -> np.ndarray:
     """(N, 18) float16: BALL_FEATURES of every delivery."""
     book, kind = scoreboard.book, scoreboard.book["kind"]
     run_out = kind == KINDS.index("run out")
-    named = {f"{name}": kind == KINDS.index(name) for name in ("bowled", "caught", "lbw", "stumped")}
+    dismissals = {name: kind == KINDS.index(name) for name in ("bowled", "caught", "lbw", "stumped")}
     columns = {
         "runs": book["total_runs"] / 6,
         "wicket": kind > 0,
@@ -22,11 +22,12 @@ def ball_features(scoreboard: Scoreboard) -> np.ndarray:
         "noball": book["noballs"] > 0,
         "bye": book["byes"] > 0,
         "legbye": book["legbyes"] > 0,
-        **named,
+        **dismissals,
         "run_out": run_out,
         "other_wicket": kind >= KINDS.index("other"),
         "striker_run_out": run_out & (book["player_out"] == book["batter"]),
         "nonstriker_run_out": run_out & (book["player_out"] == book["nonstriker"]),
+        # Which end the ball was bowled from: ends alternate with overs.
         "over_parity": book["over"] % 2,
     }
     result = np.empty((len(book), len(BALL_FEATURES)), np.float16)

@@ -1,4 +1,7 @@
-"""The match before each delivery: score, chase, phase, time and wickets."""
+"""The state of the match before each delivery: score, chase, phase, time and wickets.
+
+Divisors bring features to a range of about 0 to 1. Those of the original program's features are its own.
+"""
 
 from datetime import date
 
@@ -9,12 +12,13 @@ from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DEATH_OVER, POWERPLAY_OVERS
 
 _ERA_BEGINS = 2005.0
-_MIDDLE_OF_TIMES = 2018.0
-"""The year that a match without a date is taken to be of."""
+"""The year of the first T20 international."""
+_DEFAULT_YEAR = 2018.0
+"""Assumed for a match without a date."""
 
 
 def match_state(scoreboard: Scoreboard) -> dict[str, dict[str, np.ndarray]]:
-    """The node types of the match, each with its columns."""
+    """Features by node type and name, (N,) each."""
     return {
         "score_state": _score(scoreboard),
         "chase_state": _chase(scoreboard),
@@ -25,7 +29,7 @@ def match_state(scoreboard: Scoreboard) -> dict[str, dict[str, np.ndarray]]:
 
 
 def required_rate(scoreboard: Scoreboard) -> np.ndarray:
-    """Runs an over that the chase needs, at most 36; 0 in the first innings."""
+    """Runs an over that the chase needs, at most 36 (six sixes); 0 in the first innings."""
     needed = np.maximum(scoreboard.target - scoreboard.runs, 0)
     return np.where(scoreboard.target > 0, np.minimum(ratio(needed * 6, scoreboard.balls_left, 36.0), 36.0), 0.0)
 
@@ -36,7 +40,7 @@ def run_rate(scoreboard: Scoreboard) -> np.ndarray:
 
 
 def progress_phase(scoreboard: Scoreboard) -> np.ndarray:
-    """0 powerplay, 1 middle, 2 death, by the deliveries so far."""
+    """0 powerplay, 1 middle, 2 death, by the deliveries so far, extras included, as in the original program."""
     overs = scoreboard.deliveries // 6
     return (overs >= POWERPLAY_OVERS).astype(np.int64) + (overs >= DEATH_OVER)
 
@@ -76,7 +80,7 @@ def _chase(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
 
 def _first_innings(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
-    """How the other side fared on the same ground, seen from the chase; 0 in the first innings."""
+    """How the first innings went, as a feature of the chase on the same pitch; 0 in the first innings itself."""
     innings = scoreboard.book.innings_of
 
     def of_other_side(events: np.ndarray) -> np.ndarray:
@@ -127,5 +131,5 @@ def _time(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
 
 def _year(day: str) -> float:
-    """A date as a year with its fraction."""
-    return date.fromisoformat(day).toordinal() / 365.2425 if day else _MIDDLE_OF_TIMES
+    """A date as a fractional year."""
+    return date.fromisoformat(day).toordinal() / 365.2425 if day else _DEFAULT_YEAR

@@ -1,4 +1,4 @@
-"""The players at each delivery, as their innings or spell has gone so far, and the partnership."""
+"""The state of the players before each delivery: the batters' innings, the bowler's spell, and the partnership."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 
 
 def player_state(scoreboard: Scoreboard) -> dict[str, dict[str, np.ndarray]]:
-    """The node types of the players, each with its columns."""
+    """Features by node type and name, (N,) each."""
     striker, nonstriker = _batters(scoreboard)
     return {
         "striker_state": striker,
@@ -30,6 +30,7 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
         "balls": balls / 60,
         "strike_rate": np.minimum(ratio(runs * 100, balls), 600) / 200,
         "dot_share": ratio(batters.sum((label == 0) * faced), balls),
+        # The original program's threshold for a batter who is "set".
         "is_set": balls > 10,
         "boundaries": boundaries / 10,
         "not_yet_faced": balls == 0,
@@ -37,6 +38,7 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
         "position": batters.position / 11,
         "entry": entry / 120,
         "log_balls": np.log1p(balls) / 4,
+        # Five extra balls, so that the shares of a batter who has faced one or two do not jump to 0 or 1.
         "single_share": ratio(batters.sum(label == 1), balls + 5),
         "two_share": ratio(batters.sum(label == 2), balls + 5),
         "four_share": ratio(batters.sum(label == 4), balls + 5),
@@ -46,8 +48,8 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
         "since_scored": np.minimum(batters.groups.since(scored) / 12, 1),
         "average_pace": (runs + 6) / (balls + 5) / 2,
     }
-    halves = {name: batters.ends(column) for name, column in columns.items()}
-    striker, nonstriker = ({name: ends[end] for name, ends in halves.items()} for end in (0, 1))
+    by_end = {name: batters.ends(column) for name, column in columns.items()}
+    striker, nonstriker = ({name: ends[end] for name, ends in by_end.items()} for end in (0, 1))
     return striker, nonstriker
 
 
@@ -56,8 +58,8 @@ def _bowler(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
     balls, runs = spell.before(scoreboard.legal), spell.before(scoreboard.conceded)
     wickets = spell.before(scoreboard.credited)
     economy = np.minimum(ratio(runs * 6, balls), 36)
-    a_wicket_an_over = ratio(wickets * 6, balls)
-    quiet = np.where(balls > 0, np.maximum(1 - economy / 10, 0), 0)
+    wickets_per_over = ratio(wickets * 6, balls)
+    thrift = np.where(balls > 0, np.maximum(1 - economy / 10, 0), 0)
     duel_balls = duel.before(scoreboard.faced)
     return {
         "balls": balls / 24,
@@ -65,7 +67,7 @@ def _bowler(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
         "wickets": wickets / 5,
         "economy": economy / 15,
         "dot_share": ratio(spell.before(scoreboard.dot), balls),
-        "threat": np.clip(0.5 * a_wicket_an_over + 0.5 * quiet, 0, 1),
+        "threat": np.clip(0.5 * wickets_per_over + 0.5 * thrift, 0, 1),
         "first_ball": balls == 0,
         "single_share": ratio(spell.before(scoreboard.label == 1), balls + 6),
         "four_share": ratio(spell.before(scoreboard.label == 4), balls + 6),
@@ -81,9 +83,10 @@ def _bowler(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
 def _partnership(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
     book = scoreboard.book
+    # The same pair whoever is on strike.
     one, other = np.minimum(book["batter"], book["nonstriker"]), np.maximum(book["batter"], book["nonstriker"])
     pair = one * (1 << 20) + other
-    # Counted by changes of the pair: two who meet again (after one retired hurt) begin a new partnership.
+    # Numbered by changes of the pair: two who bat together again (after one retired hurt) start a new partnership.
     changed = (np.diff(pair, prepend=-1) != 0) | (np.diff(book.innings_of, prepend=-1) != 0)
     groups = Groups(np.cumsum(changed))
     runs, balls = groups.before(book["total_runs"]), groups.before(scoreboard.legal)

@@ -12,9 +12,11 @@ _BATTING = np.array([_ROLE[name] for name in ("opener", "top_order", "middle_ord
 _BATTING_STARTS = (1.5, 3.5, 5.5)
 """Mean places in the order (0 = first) at which the next batting role begins."""
 _LOWER_ORDER = 6.5
+"""Mean place in the order from which a player who bowls is a bowler, not an all-rounder."""
 _BOWLS = 9.0
-"""Legal balls a match from which a player counts as one who bowls."""
+"""Legal balls per match from which a player counts as one who bowls."""
 _MIDDLE = 1
+"""The middle overs, as numbered by `phase_of_over`."""
 
 
 def batting_role(position: np.ndarray) -> np.ndarray:
@@ -23,13 +25,15 @@ def batting_role(position: np.ndarray) -> np.ndarray:
 
 
 def infer_roles(scoreboard: Scoreboard, people: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
-    """(size,) int64: the role of each player id, from the deliveries in `rows`; unknown for those not among them."""
+    """(size,) int64: the role of each player id, from the deliveries in the mask `rows`; unknown if not seen there."""
     book = scoreboard.book
     pair = scoreboard.batters
+    # One row for each innings that a player bats in.
     comes = pair.arrives & rows[pair.delivery]
     batters = people[pair.player[comes]]
     batted = np.bincount(batters, minlength=size)
     position = np.bincount(batters, pair.position[comes], size) / np.maximum(batted, 1)
+    # Who never batted comes after everybody.
     position[batted == 0] = np.inf
     played = _matches_played(scoreboard, people, rows, size)
     bowled = np.bincount(people[book["bowler"][rows]], scoreboard.legal[rows], size) / np.maximum(played, 1)
@@ -45,7 +49,7 @@ def infer_roles(scoreboard: Scoreboard, people: np.ndarray, rows: np.ndarray, si
 
 
 def keepers(scoreboard: Scoreboard, people: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:
-    """(size,) bool: who has stumped a batter: at least twice, or once in few matches."""
+    """(size,) bool: who keeps wicket, which is not recorded: at least two stumpings, or one in few matches."""
     stumped = rows & (scoreboard.book["kind"] == KINDS.index("stumped"))
     times = np.bincount(people[scoreboard.book["fielder"][stumped]], minlength=size)
     found = (times >= 2) | ((times == 1) & (_matches_played(scoreboard, people, rows, size) <= 6))
@@ -69,9 +73,10 @@ def spin_share(scoreboard: Scoreboard, people: np.ndarray, rows: np.ndarray, siz
     caught_behind = (kind == KINDS.index("caught")) & keeper[people[book["fielder"]]]
     balls = count(scoreboard.legal > 0)
     middle = count((scoreboard.legal > 0) & (phase_of_over(scoreboard) == _MIDDLE))
-    # Twelve catches weigh as much as three stumpings, and nothing at all as much as neither.
+    # Log-odds of spin. Calibrated so that a bowler without stumpings or catches behind has no evidence either way.
     stumped = count(kind == KINDS.index("stumped"))
     evidence = 1.5 * np.log((stumped + 0.3) / (count(caught_behind) + 1.5) * 5.0)
+    # Spinners bowl more than about 55% of their balls in the middle overs; adding a match's 24 damps short records.
     evidence += 8.0 * (middle - 0.55 * balls) / (balls + 24)
     share = 1 / (1 + np.exp(-np.clip(evidence, -6, 6)))
     share[(balls == 0) | (np.arange(size) == 0)] = 0.5

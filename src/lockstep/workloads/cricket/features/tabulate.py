@@ -1,7 +1,7 @@
-"""From a scorebook to tables: everything known before each delivery, with careers from training matches only.
+"""Builds tables from a scorebook: everything known before each delivery, with careers from training matches only.
 
-Training matches are dealt into folds; what a training delivery is told about careers comes from the other folds, so
-that no delivery sees its own match. All other deliveries are told what all training matches teach.
+Training matches are divided into folds. Career features of a training delivery come from the other folds, so that its
+own match is never included; those of all other deliveries come from all training matches.
 """
 
 import zlib
@@ -24,6 +24,7 @@ from lockstep.workloads.cricket.features.table import DeliveryTable, MatchInfo
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
 FOLDS = 5
+"""Each fold's careers are learned from the other four fifths of the training matches."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,18 @@ class Learned:
 
 
 def fold_of(file: str) -> int:
-    """The fold of a training match, by its file's name alone."""
+    """The fold of a training match; it depends on the file's name alone, so adding matches moves no other."""
     return zlib.crc32(file.encode()) % FOLDS
 
 
 def learn(scoreboard: Scoreboard) -> Learned:
-    """Learn from the matches of a scoreboard."""
+    """Learn from the matches of a scoreboard, once from all and once without each fold."""
     book = scoreboard.book
     index = EntityIndex.of(book)
     inputs = CareerInputs.of(scoreboard, index)
     fold = _folds(book)[book.match]
     masks = [fold >= 0] + [fold != number for number in range(FOLDS)]
-    # Most of the work releases the GIL, so two threads use two cores.
+    # Most of the work releases the GIL, so two threads use two cores. Results come back in order.
     with ThreadPoolExecutor(2) as pool:
         first, *others = pool.map(lambda mask: Knowledge.learn(inputs, mask, index.sizes), masks)
     return Learned(index, first, tuple(others))
@@ -84,6 +85,7 @@ def describe(scoreboard: Scoreboard, learned: Learned, out_of_fold: bool) -> Del
         runs=torch.as_tensor(np.stack([book["batter_runs"], book["total_runs"]], 1).astype(np.int8)),
         score=torch.as_tensor(score.astype(np.int16)),
         ball=torch.as_tensor(ball_features(scoreboard)),
+        # ENTITIES in the order of BALL_PEOPLE: bowler, striker, non-striker.
         ball_ids=torch.as_tensor(np.ascontiguousarray(ids[:, [5, 3, 4]])),
         people=torch.as_tensor(people),
         ids=torch.as_tensor(ids),
@@ -104,10 +106,11 @@ def _state(
     scoreboard: Scoreboard, inputs: CareerInputs, prior: np.ndarray, types: dict[str, np.ndarray]
 ) -> torch.Tensor:
     """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order."""
+    # NaN marks columns that nothing has filled yet; the assertion below finds them.
     state = torch.full((len(scoreboard.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
-    # A few node types at a time: all columns in full precision would dominate the memory.
-    for look in (match_state, player_state, dynamics):
-        for node, columns in look(scoreboard).items():
+    # A few node types at a time: all columns in full precision would take most of the memory.
+    for features in (match_state, player_state, dynamics):
+        for node, columns in features(scoreboard).items():
             for name, column in columns.items():
                 state[:, _place(node, name)] = torch.as_tensor(column.astype(np.float32))
     for name, column in types.items():
@@ -115,7 +118,7 @@ def _state(
     state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
     for (node, name), block in careers.today(inputs, np.exp(prior)).items():
         state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
-    assert not state.isnan().any(), "a column of the state was not filled, or not with numbers"
+    assert not state.isnan().any(), "a column of the state was not filled, or contains NaN"
     return state
 
 
