@@ -50,7 +50,7 @@ def at_run(league, tmp_path, monkeypatch):
 def test_eval_writes_json_and_pictures_beside_the_run(at_run, capsys):
     assert main(["eval", "demo", "--device", "cpu"]) == 0
     told = capsys.readouterr().out
-    assert "log loss" in told and "came / predicted" in told
+    assert "log loss" in told and "actual / predicted" in told
     results = json.loads((at_run / "evaluation.json").read_text())
     assert results["workload"] == "cricket" and results["measured_on"] == "validation"
     assert results["samples"] == sum(map(sum, results["confusion_matrix"]))
@@ -81,7 +81,7 @@ def test_play_follows_a_match_ball_by_ball(at_run, capsys):
     assert main(["play", "demo", "--max-frames", "4", "--device", "cpu"]) == 0
     told = capsys.readouterr().out
     assert "the first ball of an innings is not predicted" in told
-    assert told.count("came") >= 3 and "runs expected" in told
+    assert told.count("actual") >= 3 and "expected runs" in told
 
 
 def test_a_network_answers_from_python(at_run, league):

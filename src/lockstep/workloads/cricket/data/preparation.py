@@ -61,11 +61,12 @@ def open_store(settings: CricketSettings, world: World) -> Store:
         with _data_errors():
             return str(prepare(settings))
 
+    # Rank 0 prepares while the others wait for the path; then every rank reads the files itself.
     path = Path(world.led(find))
     store: Store | None = None
     with contextlib.suppress(ValueError):
         store = read_store(path)
-    # Ranks decide together: if one of them cannot read the store, all of them fail with the same message.
+    # Ranks decide together: if one of them cannot read the store, all fail with the same message.
     if world.agree(int(store is None)):
         raise UserError(f"cache_dir {path.parent}: not all ranks can read {path.name} there; use a shared disk")
     assert store is not None
