@@ -1,4 +1,4 @@
-"""What was known before each delivery, by the definitions, on an innings of a few balls worked out by hand."""
+"""Features before each delivery, on an innings of a few balls worked out by hand."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_the_score_is_counted_before_the_ball(scoreboard):
     assert column(score, "wicket_buffer", "in_hand")[5] == pytest.approx(0.9)
 
 
-def test_the_chase_knows_its_target_and_the_first_innings_has_none(scoreboard):
+def test_only_the_chase_has_a_target(scoreboard):
     chase = match_state(scoreboard)["chase_state"]
     first = {name: float(values[3]) for name, values in chase.items()}
     assert [first[name] for name in list(chase)[:7]] == [0, 0, 0, 0, 0, 1, 1]
@@ -86,7 +86,7 @@ def test_a_required_rate_makes_a_chase_difficult_by_steps():
     assert chase["required_rate"].max() * 20 <= 36.0 + 1e-9
 
 
-def test_phases_go_by_deliveries_and_restrictions_by_the_field():
+def test_phases_follow_deliveries_and_restrictions_follow_the_powerplay():
     rows = [ball(A, B, X, over=over, powerplay=int(over < 4)) for over in range(8) for _ in range(6)]
     phase = match_state(ledger_of(rows))["phase_state"]
     assert phase["powerplay"].tolist() == [True] * 36 + [False] * 12
@@ -96,7 +96,7 @@ def test_phases_go_by_deliveries_and_restrictions_by_the_field():
     assert phase["last_of_over"][:7].tolist() == [False] * 5 + [True, False]
 
 
-def test_batters_carry_their_innings_to_either_end(scoreboard):
+def test_a_batters_innings_continues_at_either_end(scoreboard):
     state = player_state(scoreboard)
     striker, other = state["striker_state"], state["nonstriker_state"]
     # Striker: A, A, B, B, B, C, C; non-striker: B, B, A, A, A, A, A.
@@ -124,7 +124,7 @@ def test_bowlers_are_charged_with_wides_and_credited_with_wickets(scoreboard):
     assert bowler["duel_balls"][:7] * 12 == pytest.approx([0, 1, 0, 0, 1, 0, 0])
 
 
-def test_a_partnership_begins_anew_with_a_new_batter(scoreboard):
+def test_a_new_batter_starts_a_new_partnership(scoreboard):
     partnership = player_state(scoreboard)["partnership"]
     assert partnership["runs"][:7] * 100 == pytest.approx([0, 4, 5, 6, 6, 0, 2])
     assert partnership["balls"][:7] * 60 == pytest.approx([0, 1, 2, 2, 3, 0, 1])
@@ -150,10 +150,10 @@ def test_dot_pressure_counts_from_the_last_event(scoreboard):
     assert pressure["weighted"][2] == pytest.approx((0 * 1 + -1 * 0.7) / 1.7)
 
 
-def test_a_ball_is_remembered_with_its_eighteen_features(scoreboard):
+def test_a_ball_of_the_history_has_its_eighteen_features(scoreboard):
     ball_at = dict(zip(BALL_FEATURES, ball_features(scoreboard)[4].tolist(), strict=True))
-    told = {name for name, value in ball_at.items() if value}
-    assert told == {"wicket", "caught"}
+    nonzero = {name for name, value in ball_at.items() if value}
+    assert nonzero == {"wicket", "caught"}
     wide = dict(zip(BALL_FEATURES, ball_features(scoreboard)[2].tolist(), strict=True))
     assert wide["wide"] == 1 and wide["runs"] == pytest.approx(1 / 6, rel=1e-3)
     assert ball_features(scoreboard)[6][BALL_FEATURES.index("over_parity")] == 1

@@ -1,4 +1,4 @@
-"""The simulated league: quick, the same for a seed, by the rules of the game, and with something to learn."""
+"""The simulated league: reproducible, by the rules of the game, and with skills to learn."""
 
 from itertools import pairwise
 
@@ -47,7 +47,7 @@ def test_the_strike_changes_with_odd_runs_and_overs():
         assert changed == ((now.batter_runs % 2 == 1) ^ (then.over != now.over))
 
 
-def test_outcomes_come_about_as_often_as_in_life():
+def test_outcomes_are_about_as_frequent_as_in_real_matches():
     shares = np.bincount(Scoreboard(collect(simulate(60, seed=5))).label, minlength=7) / sum(
         len(match.rows) for match in simulate(60, seed=5)
     )
@@ -55,7 +55,7 @@ def test_outcomes_come_about_as_often_as_in_life():
     assert (np.abs(shares - life) < [0.08, 0.08, 0.03, 0.01, 0.04, 0.04, 0.03]).all()
 
 
-def test_hidden_skills_show_in_what_players_do():
+def test_hidden_skills_show_in_the_outcomes():
     random = np.random.default_rng([7, 300])
     skill = hidden_league(random).batting[:, OUTCOMES.index("six")]
     book = collect(simulate(300, seed=7))
@@ -65,5 +65,5 @@ def test_hidden_skills_show_in_what_players_do():
     sixes = np.bincount(book["batter"], book["batter_runs"] == 6, len(true)) / np.maximum(faced, 1)
     often = faced > 400
     assert often.sum() > 20 and np.corrcoef(true[often], sixes[often])[0, 1] > 0.6
-    # Some players are seen once or twice: strangers in validation.
+    # Some players appear once or twice, so that validation has unknown ones.
     assert ((faced > 0) & (faced < 30)).sum() > 5
