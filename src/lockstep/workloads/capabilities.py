@@ -31,7 +31,7 @@ class PlayRequest:
     pictures: bool = False
     """Whether images are needed; drawing them can be slow."""
     only: str = ""
-    """The only task to show, if the model has several; empty = one after the other."""
+    """The task to show, if the model has several; empty = all of them in turn."""
     data: str = ""
     """Data to show instead of the model's own."""
     bad_files: str = ""
@@ -88,7 +88,7 @@ class PlaysOneTask(Protocol):
 
 @runtime_checkable
 class KeepsBlotter(Protocol):
-    """Lists what was done in an episode line by line, when that says more than an image."""
+    """Lists the trades of an episode line by line, as a trader's blotter does; it says more than an image."""
 
     def blotter(self, request: PlayRequest) -> Iterator[tuple[list[str], float]]:
         """Play one episode after another, yielding the lines of its blotter and its return."""
@@ -223,6 +223,7 @@ class Named(Protocol):
 
 def capability(workload: Named, kind: type[C], others: Callable[[], Iterator[Named]]) -> C:
     """The workload, typed as having a capability; raises UserError, naming those of `others` that have it, if not."""
+    # A runtime check of a protocol looks at the names of its methods only; mypy checks their types.
     if isinstance(workload, kind):
         return workload  # type: ignore[return-value]
     able = ", ".join(other.name for other in others() if isinstance(other, kind))

@@ -27,6 +27,7 @@ def names() -> list[str]:
     return sorted(folder.name for folder in _FOLDER.iterdir() if (folder / "workload.py").is_file())
 
 
+# Cached, so that a workload is one object in a process, whoever loads it.
 @cache
 def load(name: str) -> Workload:
     """Load a workload by its name, or from outside: `module:Class`, `file.py:Class`, or a file with one such class.
@@ -50,6 +51,7 @@ def load(name: str) -> Workload:
 
 def load_stored(name: str, folder: Path) -> Workload:
     """Load the workload that a stored run or model in a folder names: anybody may have written it."""
+    # A module next to the run must not be imported: opening a downloaded run would execute its code.
     if outside.is_outside(name):
         outside.refuse_own_code(name, folder)
     return load(name)
@@ -118,6 +120,7 @@ def register_environments() -> None:
 
     for workload in _all():
         for env_id, (single, vector) in workload.environments.items():
+            # Gymnasium warns about an id that is registered again.
             if env_id not in gymnasium.registry:
                 gymnasium.register(env_id, entry_point=single, vector_entry_point=vector)
 
@@ -127,6 +130,7 @@ def _all() -> Iterator[Workload]:
 
 
 def _only_workload(module: object) -> type[Workload]:
+    # Classes defined in the module itself; imported ones, such as `Workload`, are members as well.
     own = [
         kind
         for _, kind in inspect.getmembers(module, inspect.isclass)

@@ -34,7 +34,7 @@ class Workload(ABC):
     algorithms: ClassVar[tuple[str, ...]]
     """The algorithms that can train it; the first is the default."""
     networks: ClassVar[Mapping[str, Mapping[str, type[NetworkSettings]]]] = {}
-    """Its own networks, by algorithm; the first is the default. The algorithm's networks can be chosen as well."""
+    """Its own networks, by algorithm; the first is the default. The algorithm's own networks can be chosen, too."""
     presets: ClassVar[Mapping[str, Preset]] = {}
     """Named configurations to start from."""
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -49,6 +49,7 @@ class Workload(ABC):
     @property
     def target(self) -> str:
         """The name it is loaded by, also when a run is resumed: its own, or `module:Class` from outside."""
+        # A class from outside has to be importable by its qualified name in the process that resumes the run.
         kind = type(self)
         inside = kind.__module__.startswith("lockstep.workloads.")
         return self.name if inside else f"{kind.__module__}:{kind.__qualname__}"
@@ -92,6 +93,7 @@ class Workload(ABC):
     def layout(self, algorithm: str = "", network: str = "") -> Layout:
         """The settings that exist for an algorithm and a network; by default the first ones."""
         algorithm = algorithm or self.algorithms[0]
+        # An algorithm from outside the package decides itself what it can train.
         if ":" not in algorithm:
             algorithm = _known(algorithm, self.algorithms, f"algorithm for {self.name}")
         networks = self.networks_for(algorithm)
@@ -116,10 +118,11 @@ class Workload(ABC):
         own = self.layout(values.get("algorithm", ""), values.get("network", ""))
         layout = self.layout(algorithm or own.algorithm_name, network or _same_network(own, algorithm))
         if layout.algorithm_name != own.algorithm_name:
-            # Sizes that suit one algorithm say nothing about another, which has its own values for the usual presets.
+            # Sizes tuned for one algorithm do not suit another, which brings its own values for the usual presets.
             ours = {RUN, self.name}
             values = {key: value for key, value in values.items() if own.schema.section_of[key] in ours}
             values |= algorithms.load(layout.algorithm_name).presets.get(name, {})
+        # Another network may lack some of the preset's settings.
         known = layout.schema.settings
         return layout.config({key: value for key, value in values.items() if key in known and key not in _CHOICES})
 

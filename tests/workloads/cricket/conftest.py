@@ -1,4 +1,4 @@
-"""Deliveries made up by a seeded generator: every column filled, players changing as in a match; and match files."""
+"""Random deliveries with every column filled and players changing as in a match; and match files."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a network must know of its training matches."""
+"""Statistics of the training matches that a network needs."""
 
 import torch
 
@@ -6,7 +6,7 @@ from lockstep.workloads.cricket import problem
 from lockstep.workloads.cricket.problem import scales_of
 
 
-def test_scales_are_those_of_the_samples_whatever_the_parts(make_table, monkeypatch):
+def test_scales_do_not_depend_on_the_parts_they_are_computed_in(make_table, monkeypatch):
     table = make_table([30, 41])
     monkeypatch.setattr(problem, "_ROWS", 7)
     scales, rows = scales_of(table), table.state[table.sample]

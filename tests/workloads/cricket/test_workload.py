@@ -1,4 +1,4 @@
-"""Cricket through the command: trained in a simulated league, measured, followed, and refused where it must be."""
+"""Cricket through the command line: trained in a simulated league, evaluated, played, and refused."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def build(config, world=None):
 
 @pytest.fixture(scope="module")
 def league(tmp_path_factory):
-    """A configuration whose league is kept with this module's tests."""
+    """A configuration whose league is prepared once for this module."""
     return CRICKET.preset("debug").replace(cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu")
 
 
@@ -47,10 +47,10 @@ def at_run(league, tmp_path, monkeypatch):
     return run.path
 
 
-def test_eval_writes_json_and_pictures_beside_the_run(at_run, capsys):
+def test_eval_writes_json_and_charts_to_the_run(at_run, capsys):
     assert main(["eval", "demo", "--device", "cpu"]) == 0
-    told = capsys.readouterr().out
-    assert "log loss" in told and "came / predicted" in told
+    output = capsys.readouterr().out
+    assert "log loss" in output and "actual / predicted" in output
     results = json.loads((at_run / "evaluation.json").read_text())
     assert results["workload"] == "cricket" and results["measured_on"] == "validation"
     assert results["samples"] == sum(map(sum, results["confusion_matrix"]))
@@ -59,7 +59,7 @@ def test_eval_writes_json_and_pictures_beside_the_run(at_run, capsys):
         assert (at_run / "confusion.png").exists() and (at_run / "reliability.png").exists()
 
 
-def test_eval_measures_other_parts_and_tells_what_there_is(at_run, tmp_path, capsys):
+def test_eval_measures_other_parts_of_the_split(at_run, tmp_path, capsys):
     assert main(["eval", "demo", "--part", "train", "--no-report", "--output", "train.json", "--device", "cpu"]) == 0
     results = json.loads((tmp_path / "train.json").read_text())
     assert results["measured_on"] == "train" and results["matches"] == 8
@@ -79,12 +79,12 @@ def test_baselines_are_measured_in_the_same_way(league, tmp_path, monkeypatch, c
 
 def test_play_follows_a_match_ball_by_ball(at_run, capsys):
     assert main(["play", "demo", "--max-frames", "4", "--device", "cpu"]) == 0
-    told = capsys.readouterr().out
-    assert "the first ball of an innings is not predicted" in told
-    assert told.count("came") >= 3 and "runs expected" in told
+    output = capsys.readouterr().out
+    assert "the first ball of an innings is not predicted" in output
+    assert output.count("actual") >= 3 and "expected runs" in output
 
 
-def test_a_network_answers_from_python(at_run, league):
+def test_a_trained_network_predicts_from_python(at_run, league):
     policy = lockstep.load(at_run, device="cpu")
     table = open_splits(league.workload, World()).validation
     samples = grouped(table, league.workload.history_groups, league.network.reads_balls).inputs(0, torch.arange(5))
@@ -96,7 +96,7 @@ def test_a_network_answers_from_python(at_run, league):
         policy.act(torch.zeros(5, 3))
 
 
-def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of, capsys):
+def test_data_is_evaluated_for_a_model_and_split_for_a_baseline(at_run, tmp_path, folder_of, capsys):
     others = folder_of(tmp_path / "others")
     assert main(["eval", "demo", "--data", others, "--device", "cpu", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
@@ -108,15 +108,15 @@ def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of,
     assert "leave out either --part or --data" in capsys.readouterr().err
 
 
-def test_play_films_and_knows_baselines(league, tmp_path, monkeypatch, capsys):
+def test_play_writes_a_video_of_a_baseline(league, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fields = ["--preset", "debug", "--cache-dir", league.workload.cache_dir]
-    words = ["play", "cricket", "--policy", "over", *fields, "--video", "m.gif", "--episodes", "1", "--max-frames", "3"]
-    assert main(words) == 0
+    argv = ["play", "cricket", "--policy", "over", *fields, "--video", "m.gif", "--episodes", "1", "--max-frames", "3"]
+    assert main(argv) == 0
     assert (tmp_path / "m.gif").read_bytes().startswith(b"GIF8")
 
 
-def test_presets_are_what_they_say():
+def test_presets_have_the_settings_they_describe():
     guide, base, whole = (CRICKET.preset(name) for name in ("guide", "base", "whole"))
     assert guide.algorithm.loss == "focal" and guide.algorithm.class_weights
     assert base.algorithm.loss == "cross_entropy"
@@ -133,7 +133,7 @@ def test_the_plan_says_where_matches_come_from_and_how_large_the_network_is():
     assert rows["network"] == "1 x base, 2 rounds of 32 channels, 4 heads, without ball"
 
 
-def test_it_can_be_watched_and_measured():
+def test_it_can_be_played_and_evaluated():
     assert isinstance(CRICKET, Plays) and isinstance(CRICKET, Predicts)
 
 
@@ -144,7 +144,7 @@ def test_where_files_are_may_differ_between_machines(tmp_path, monkeypatch):
     assert not {"data", "split", "cache_dir"} & config.shared_settings().keys()
 
 
-def test_a_problem_knows_what_its_network_needs(league):
+def test_a_problem_has_the_vocabulary_prior_and_scales(league):
     problem = CRICKET.problem(league, World())
     splits = open_splits(league.workload, World())
     assert sum(problem.train.sizes) == splits.train.samples and problem.data_digest == splits.source
@@ -156,11 +156,11 @@ def test_a_problem_knows_what_its_network_needs(league):
 
 
 def test_the_guides_flags_are_known(capsys):
-    words = "--epochs 10 --batch-size 32 --hidden-dim 64 --num-layers 2 --num-heads 2 --dropout 0.2 --lr 5e-4"
-    words += " --weight-decay 0.1 --patience 3 --no-class-weights --seed 7 --min-epochs 2 --wandb-project cricket-gnn"
-    assert main(["plan", "cricket", *words.split(), "--ranks", "2"]) == 0
-    told = capsys.readouterr().out
-    assert "32 (16 + 16)" in told and "2 rounds of 64 channels" in told
+    argv = "--epochs 10 --batch-size 32 --hidden-dim 64 --num-layers 2 --num-heads 2 --dropout 0.2 --lr 5e-4"
+    argv += " --weight-decay 0.1 --patience 3 --no-class-weights --seed 7 --min-epochs 2 --wandb-project cricket-gnn"
+    assert main(["plan", "cricket", *argv.split(), "--ranks", "2"]) == 0
+    output = capsys.readouterr().out
+    assert "32 (16 + 16)" in output and "2 rounds of 64 channels" in output
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_guides_flags_are_known(capsys):
         ({"matches": 3}, "matches 3"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(changes, problem):
+def test_invalid_settings_are_refused_in_one_line(changes, problem):
     with pytest.raises(UserError, match=problem) as caught:
         CRICKET.config(**changes)
     assert len(str(caught.value).splitlines()) == 1
@@ -180,16 +180,16 @@ def test_what_cannot_be_is_refused_in_one_line(changes, problem):
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch, folder_of):
-    """A working directory `here` with a run `demo` of one update on its folder `m`; returns the words that train it."""
+    """A working directory `here` with a run `demo` of one update on its folder `m`; returns its argv."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     folder_of(tmp_path / "here" / "m")
     names = [f"{number:02d}.json" for number in range(12)]
     (tmp_path / "here" / "s.json").write_text(json.dumps({"train": names[:9], "val": names[9:]}))
-    words = ["train", "cricket", "--preset", "debug", "--data", "m/", "--split", "s.json", "--run-name", "demo"]
-    words += ["--cache-dir", "c", "--max-updates", "1", "--device", "cpu", "--threads", "1"]
-    assert main(words) == 0
-    return words
+    argv = ["train", "cricket", "--preset", "debug", "--data", "m/", "--split", "s.json", "--run-name", "demo"]
+    argv += ["--cache-dir", "c", "--max-updates", "1", "--device", "cpu", "--threads", "1"]
+    assert main(argv) == 0
+    return argv
 
 
 def test_a_run_finds_its_matches_from_any_working_directory(trained, tmp_path, monkeypatch, capsys):
@@ -207,53 +207,55 @@ def test_a_run_finds_its_matches_from_any_working_directory(trained, tmp_path, m
 
 
 @pytest.mark.parametrize(("gone", "needed"), [("m", "training matches are needed for names"), ("s.json", "split file")])
-def test_what_a_run_was_trained_on_is_asked_back_where_it_was(trained, tmp_path, folder_of, capsys, gone, needed):
+def test_missing_training_data_is_named_with_its_path(trained, tmp_path, folder_of, capsys, gone, needed):
     others = folder_of(tmp_path / "others")
     (tmp_path / "here" / gone).rename(tmp_path / "elsewhere")
-    for words in (["eval", "demo", "--data", others], ["eval", "demo"], ["play", "demo"]):
-        assert main(words) == 2
-        told = capsys.readouterr().err.splitlines()[-1]
-        assert needed in told and f"{tmp_path / 'here' / gone} does not exist; restore it there" in told
-        assert "give" not in told
+    for argv in (["eval", "demo", "--data", others], ["eval", "demo"], ["play", "demo"]):
+        assert main(argv) == 2
+        output = capsys.readouterr().err.splitlines()[-1]
+        assert needed in output and f"{tmp_path / 'here' / gone} does not exist; restore it there" in output
+        assert "give" not in output
 
 
-def test_matches_that_changed_are_refused_by_resume_and_told_by_eval(trained, tmp_path, match_file, capsys):
+def test_changed_matches_are_refused_by_resume_and_reported_by_eval(trained, tmp_path, match_file, capsys):
     evaluation = ["eval", "demo", "--device", "cpu", "--no-report"]
     assert main(evaluation) == 0
     assert "changed" not in capsys.readouterr().err
     (tmp_path / "here" / "m" / "00.json").write_text(match_file(20))
     assert main(["resume", "demo", "--max-updates", "2"]) == 2
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"data: its digest is \w{16}, but was \w{16} .* continues with the data it was started with", told)
-    for words in (evaluation, ["play", "demo", "--max-frames", "1"]):
-        assert main(words) == 0
+    output = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(
+        r"data: its digest is \w{16}, but was \w{16} .* continues with the data it was started with", output
+    )
+    for argv in (evaluation, ["play", "demo", "--max-frames", "1"]):
+        assert main(argv) == 0
         assert capsys.readouterr().err.count("its data has changed since it was trained (digest ") == 1
 
 
 @pytest.mark.parametrize("verb", [["eval", "--no-report"], ["play", "--max-frames", "1"]])
-def test_bad_files_of_other_data_are_left_out_as_the_refusal_advises(at_run, tmp_path, folder_of, capsys, verb):
+def test_bad_files_of_other_data_are_skipped_with_the_suggested_flag(at_run, tmp_path, folder_of, capsys, verb):
     others = folder_of(tmp_path / "others", broken="{")
-    words = [verb[0], "demo", "--device", "cpu", *verb[1:], "--data", others]
-    assert main(words) == 2
+    argv = [verb[0], "demo", "--device", "cpu", *verb[1:], "--data", others]
+    assert main(argv) == 2
     assert "or use --bad-files skip" in capsys.readouterr().err
-    assert main([*words, "--bad-files", "skip"]) == 0
+    assert main([*argv, "--bad-files", "skip"]) == 0
     assert "left out broken.json" in capsys.readouterr().err
 
 
-def test_bad_files_is_about_the_files_of_data(at_run, tmp_path, folder_of, capsys):
+def test_bad_files_needs_data(at_run, tmp_path, folder_of, capsys):
     assert main(["eval", "demo", "--bad-files", "skip"]) == 2
     assert "--bad-files skip: applies to the files of --data, which is missing" in capsys.readouterr().err
     others = folder_of(tmp_path / "others", broken="{")
-    words = ["eval", "cricket", "--policy", "over", "--preset", "debug", "--no-report", "--data", others]
-    assert main([*words, "--bad-files", "skip"]) == 0
+    argv = ["eval", "cricket", "--policy", "over", "--preset", "debug", "--no-report", "--data", others]
+    assert main([*argv, "--bad-files", "skip"]) == 0
     assert main(["eval", "snake", "--policy", "random", "--preset", "debug", "--bad-files", "skip"]) == 2
     assert "unknown setting" in capsys.readouterr().err
 
 
-def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):
+def test_missing_data_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for words in (["train", "cricket"], ["plan", "cricket"]):
-        assert main([*words, "--data", "nothing.zip"]) == 2
+    for argv in (["train", "cricket"], ["plan", "cricket"]):
+        assert main([*argv, "--data", "nothing.zip"]) == 2
         assert "nothing.zip" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -281,7 +283,7 @@ def seen_in_an_epoch(world, text):
     return found
 
 
-def test_ranks_share_out_every_delivery_exactly_once(ranks, league):
+def test_every_delivery_is_on_exactly_one_rank(ranks, league):
     text = to_yaml(league)
     alone = sorted(ranks.run(seen_in_an_epoch, text, ranks=1)[0])
     samples = open_splits(league.workload, World()).train.samples
@@ -291,7 +293,7 @@ def test_ranks_share_out_every_delivery_exactly_once(ranks, league):
         assert all(parts) and sorted(one for part in parts for one in part) == alone
 
 
-def test_class_weights_make_the_network_name_rare_outcomes(league):
+def test_class_weights_make_the_network_predict_rare_outcomes(league):
     config = league.replace(epochs=1, drop_relations="ball", class_weights=True, loss="focal", learning_rate=5e-3)
     learner = build(config)
     while not learner.done():

@@ -61,7 +61,7 @@ def test_a_cpu_is_looked_up_by_its_cores(physical, logical, usual, filled):
     assert scaled(cpu(physical, logical), fill=True) == filled
 
 
-def test_every_change_is_told_with_its_reason():
+def test_every_change_is_reported_with_its_reason():
     config = Snake().preset("base").replace(n_envs=512, n_steps=64, batch_size=4096, auto_scale=True)
     result, changes = autoscale(config, gpu(40), {"n_steps", "policy_depth"})
     assert [(change.field, change.old, change.new) for change in changes] == [
@@ -73,7 +73,7 @@ def test_every_change_is_told_with_its_reason():
     assert (result.algorithm.n_steps, result.network.policy_depth) == (64, 3)
 
 
-def test_what_is_in_force_is_recorded_and_scaling_again_changes_nothing():
+def test_the_result_records_its_sizes_and_scaling_again_changes_nothing():
     config = Snake().preset("base").replace(max_utilization=True, max_n_envs=64)
     result, changes = autoscale(config, gpu(80), ())
     assert changes
@@ -82,7 +82,7 @@ def test_what_is_in_force_is_recorded_and_scaling_again_changes_nothing():
     assert autoscale(result, gpu(8), ()) == (result, [])
 
 
-def test_nothing_happens_unless_asked_for():
+def test_without_auto_scale_nothing_changes():
     assert autoscale(Snake().preset("base"), gpu(80), ()) == (Snake().preset("base"), [])
 
 

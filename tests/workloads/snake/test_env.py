@@ -12,7 +12,7 @@ RING = [(1, 1), (1, 2), (2, 2), (2, 1)]
 """A closed ring: the head (2, 1) lies right below the tail (1, 1)."""
 ALL_BUT_ONE = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3), (1, 2), (1, 1), (1, 0)]
 ALL_BUT_ONE += [(2, 0), (2, 1), (2, 2), (2, 3), (3, 3), (3, 2), (3, 1)]
-"""Row after row, to and fro, over a 4x4 board; (3, 0) is free."""
+"""Back and forth over the rows of a 4x4 board; (3, 0) is free."""
 
 
 def make(count=8, seed=1, first=0, sparse=None, device=CPU, **rules):
@@ -20,7 +20,7 @@ def make(count=8, seed=1, first=0, sparse=None, device=CPU, **rules):
 
 
 def one(set_up, action, snake, direction, food, steps=0, **rules):
-    """One board, one step of each kind: (the step, the environment before its restart)."""
+    """One step of one board: the transition, and the environment before its restart."""
     board = {"snake": snake, "direction": direction, "food": food, "steps": steps}
     done = set_up(SnakeRules(**rules), [board]).step(torch.tensor([action]))
     half = set_up(SnakeRules(**rules), [board])
@@ -29,7 +29,7 @@ def one(set_up, action, snake, direction, food, steps=0, **rules):
 
 
 def play(env, steps, scripted=0.8):
-    """Everything that comes back from a number of steps, flat."""
+    """Everything that a number of steps return, flattened."""
     seen = []
     for _ in range(steps):
         expert = (env.clock + env.index) % 10 < 10 * scripted
@@ -100,7 +100,7 @@ def test_walls_and_the_tail_cell_kill_and_the_snake_stays_where_it_was(set_up, a
     assert int(env.direction) == action
 
 
-def test_an_ended_episode_is_followed_by_a_new_one_in_the_same_step(set_up):
+def test_an_ended_episode_restarts_within_the_same_step(set_up):
     env = set_up(SnakeRules(grid_size=4), [{"snake": RING, "direction": LEFT, "food": (3, 3), "steps": 70}])
     done = env.step(torch.tensor([UP]))
     assert env.cells(0) == [9, 10, 11]
@@ -153,7 +153,7 @@ def test_the_default_time_limit_is_200_steps_for_each_row():
     assert SnakeRules(max_steps=7).step_limit == 7
 
 
-def test_coming_nearer_pays_and_after_eating_the_new_food_counts(set_up):
+def test_the_distance_reward_uses_the_new_food_after_eating(set_up):
     snake = [(2, 1), (2, 2), (2, 3)]
     done, _ = one(set_up, RIGHT, snake, RIGHT, (0, 5), grid_size=6, distance_reward_scale=0.5)
     assert done.reward.item() == pytest.approx(-0.01 + 0.5)
@@ -248,7 +248,7 @@ def test_the_state_stays_in_the_same_memory():
 
 
 @pytest.mark.parametrize("frame_stack", [1, 2])
-def test_what_a_step_returned_does_not_change_later(frame_stack):
+def test_a_later_step_does_not_change_earlier_results(frame_stack):
     env = make(8, grid_size=4, frame_stack=frame_stack, time_limit="truncation", max_steps=5)
     env.reset()
     seen = play(env, 5)
@@ -272,7 +272,7 @@ def test_first_foods_are_uniform_over_the_free_cells():
     free = [cell for cell in range(64) if cell not in (35, 36, 37)]
     counts = torch.bincount(env.food, minlength=64)
     assert counts[[35, 36, 37]].sum() == 0
-    assert chi_square(counts[free]) < 99.6, "chance of one in a thousand at 60 degrees of freedom"
+    assert chi_square(counts[free]) < 99.6, "exceeded with probability 0.001 at 60 degrees of freedom"
 
 
 def test_later_foods_are_uniform_and_independent_of_the_one_before(set_up):
@@ -287,7 +287,7 @@ def test_later_foods_are_uniform_and_independent_of_the_one_before(set_up):
     assert chi_square(pairs.flatten()) < 214.0, "155 degrees of freedom"
 
 
-def test_a_food_is_the_free_cell_its_word_points_to():
+def test_food_is_the_free_cell_chosen_by_its_random_word():
     body = torch.tensor([[True, False, True, False, False, True]] * 4)
     word = torch.tensor([0, 2**32 // 3, 2**32 // 3 + 1, 2**32 - 1])
     assert free_cell(body, torch.full((4,), 3), word).tolist() == [1, 1, 3, 4]
@@ -303,7 +303,7 @@ def test_a_food_is_the_free_cell_its_word_points_to():
         ({"time_limit": "end"}, "time_limit end: no such choice; allowed: one of death, truncation"),
     ],
 )
-def test_rules_that_make_no_game_are_refused(rules, message):
+def test_invalid_rules_are_refused(rules, message):
     with pytest.raises(UserError) as refused:
         SnakeRules(**rules)
     assert str(refused.value) == message

@@ -6,7 +6,7 @@ from lockstep.workloads.snake.expert import random_action, scripted_action
 from lockstep.workloads.snake.rules import SnakeRules
 
 COIL = [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (2, 2), (2, 1), (1, 1), (1, 2)]
-"""The head (1, 2) is shut in on all four sides."""
+"""The head (1, 2) is blocked on all four sides."""
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_the_scripted_player_takes_the_move_worked_out_by_hand(set_up, snake, di
     assert scripted_action(env).tolist() == [move]
 
 
-def test_a_wall_before_the_head_makes_the_scripted_player_turn(set_up):
+def test_the_scripted_player_turns_at_a_wall(set_up):
     board = {"snake": [(2, 3), (2, 4), (2, 5)], "direction": RIGHT, "food": (2, 0)}
     assert scripted_action(set_up(SnakeRules(grid_size=6), [board])).tolist() == [UP]
 
 
-def test_without_a_safe_move_every_move_is_as_likely_and_the_same_each_time(set_up):
+def test_without_a_safe_move_the_move_is_uniform_and_reproducible(set_up):
     board = {"snake": COIL, "direction": RIGHT, "food": (3, 3)}
     env = set_up(SnakeRules(grid_size=4), [board] * 4000)
     moves = scripted_action(env)
@@ -48,7 +48,7 @@ def test_without_a_safe_move_every_move_is_as_likely_and_the_same_each_time(set_
     assert torch.equal(moves, scripted_action(env))
 
 
-def test_random_moves_are_equally_likely_and_belong_to_the_board_and_the_clock():
+def test_random_moves_are_uniform_and_depend_on_board_and_clock():
     whole, part = (
         SnakeEnv(SnakeRules(), index, 5, torch.device("cpu")) for index in (torch.arange(4000), torch.arange(100, 200))
     )

@@ -102,22 +102,22 @@ def test_a_vector_step_reports_ends_as_gymnasiums_own_vector_does():
     ours.reset(seed=0), theirs.reset(seed=0)
     for actions in ([1, 2], [2, 2], [3, 0]):
         *results, info = ours.step(np.array(actions))
-        *expected, wanted = theirs.step(np.array(actions))
+        *expected, their_info = theirs.step(np.array(actions))
         assert all(np.array_equal(a, b) for a, b in zip(results[1:], expected[1:], strict=True))
-        assert info.keys() >= wanted.keys()
+        assert info.keys() >= their_info.keys()
         ended = results[2] | results[3]
         assert np.array_equal(info["_length"], ~ended)
         if ended.any():
-            assert np.array_equal(info["_final_obs"], wanted["_final_obs"])
+            assert np.array_equal(info["_final_obs"], their_info["_final_obs"])
             for board in range(2):
-                final, reference = info["final_obs"][board], wanted["final_obs"][board]
+                final, reference = info["final_obs"][board], their_info["final_obs"][board]
                 assert (final is None) == (reference is None)
                 if final is not None:
                     assert np.array_equal(final[[0, 2]], reference[[0, 2]]), "all but the food, which is drawn"
             for key in ("length", "won"):
-                mask = wanted["final_info"][f"_{key}"]
+                mask = their_info["final_info"][f"_{key}"]
                 assert np.array_equal(info["final_info"][f"_{key}"], mask)
-                assert np.array_equal(info["final_info"][key][mask], wanted["final_info"][key][mask])
+                assert np.array_equal(info["final_info"][key][mask], their_info["final_info"][key][mask])
 
 
 def test_gymnasiums_episode_statistics_work_on_the_vector():
@@ -131,13 +131,13 @@ def test_gymnasiums_episode_statistics_work_on_the_vector():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: SnakeGymEnv(grid=8), 'has no rule "grid"; the nearest is grid_size'),
+        (lambda: SnakeGymEnv(grid=8), 'has no setting "grid"; the nearest is grid_size'),
         (lambda: SnakeGymEnv(render_mode="human"), "allowed: rgb_array, ansi"),
         (lambda: SnakeGymEnv().step(0), "call reset before"),
         (lambda: _started().step(4), r"actions \[4\]; allowed: 1 of 0 left"),
     ],
 )
-def test_wrong_use_is_answered_in_one_line(call, message):
+def test_wrong_use_is_refused_in_one_line(call, message):
     with pytest.raises(UserError, match=message):
         call()
 

@@ -17,20 +17,20 @@ RULES = [
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_the_plain_board_plays_the_same_game_as_ours(rules):
+def test_the_plain_python_board_equals_the_tensor_board(rules):
     ours = SnakeEnv(rules, torch.arange(1), 3, torch.device("cpu"))
     plain = PlainSnakeEnv(rules)
-    # Where food falls is drawn by other random numbers: take ours.
+    # The plain board draws its own food: use ours instead.
     plain._free_cell = lambda: divmod(int(ours.food), rules.grid_size)
     observation = ours.reset()
     assert np.array_equal(plain.reset()[0], observation[0].numpy())
     ends = set()
     for action in np.random.default_rng(0).integers(4, size=600).tolist():
-        wanted = ours.advance(torch.tensor([action]))
+        expected = ours.advance(torch.tensor([action]))
         seen, reward, terminated, truncated, _ = plain.step(action)
-        assert reward == pytest.approx(float(wanted.reward))
-        assert (terminated, truncated) == (bool(wanted.terminated), bool(wanted.truncated))
-        assert np.array_equal(seen, wanted.observation[0].numpy())
+        assert reward == pytest.approx(float(expected.reward))
+        assert (terminated, truncated) == (bool(expected.terminated), bool(expected.truncated))
+        assert np.array_equal(seen, expected.observation[0].numpy())
         if terminated or truncated:
             ends.add("terminated" if terminated else "truncated")
             observation = ours.restart(torch.tensor([True]))

@@ -55,7 +55,7 @@ def test_a_full_board_has_no_food_to_show(set_up):
     assert frame(env, 0)[..., 0].max() == 0
 
 
-def test_every_board_shows_its_own(set_up):
+def test_every_board_is_rendered_from_its_own_state(set_up):
     other = {"snake": [(1, 0), (1, 1), (1, 2)], "direction": 1, "food": (0, 0)}
     env = set_up(SnakeRules(grid_size=4), [BOARD, other])
     assert frame(env, 1, scale=1)[1, 2].tolist() == [0, 255, 0]

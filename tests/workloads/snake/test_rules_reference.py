@@ -1,4 +1,4 @@
-"""The batched environment against a second reading of the rules: one board, lists of cells, no tensors."""
+"""The tensor environment against a reference implementation of the rules: one board, lists of cells, no tensors."""
 
 from collections import deque
 
@@ -16,7 +16,7 @@ DELTAS = [(0, -1), (0, 1), (-1, 0), (1, 0)]
 
 
 class PlainSnake:
-    """One board by the book. Where food falls is not its business: `food` is set from outside."""
+    """One board by the rules. Food is random, so `food` is set from outside."""
 
     def __init__(self, rules):
         self.rules = rules
@@ -83,7 +83,7 @@ def cells(env, board):
 
 
 def mixed_actions(env, numbers):
-    """Mostly the scripted player's move, so that snakes get long, and otherwise any move, so that they die."""
+    """Mostly the scripted player's move, so that snakes get long, otherwise a random one, so that they die."""
     any_move = torch.from_numpy(numbers.integers(4, size=env.count))
     return torch.where(torch.from_numpy(numbers.random(env.count) < 0.12), any_move, scripted_action(env))
 
@@ -103,7 +103,7 @@ def play_side_by_side(rules, seed, sparse):
 
 
 def compare_step(env, twin, plain, action):
-    """One step of all; the twin takes it in two halves, so that a board can be seen as its episode ended."""
+    """One step of all boards; the twin advances and restarts separately, so that the end of an episode can be seen."""
     half = twin.advance(action)
     fell, bodies = foods(twin), [cells(twin, i) for i in range(BOARDS)]
     whole = env.step(action)
@@ -146,7 +146,9 @@ def compare_step(env, twin, plain, action):
     time_limit=st.sampled_from(["death", "truncation"]),
     sparse=st.booleans(),
 )
-def test_every_step_is_the_one_of_the_plain_rules(grid_size, seed, max_steps, scale, frame_stack, time_limit, sparse):
+def test_every_step_equals_the_reference_implementation(
+    grid_size, seed, max_steps, scale, frame_stack, time_limit, sparse
+):
     rules = SnakeRules(
         grid_size=grid_size,
         max_steps=max_steps,

@@ -7,7 +7,7 @@ from lockstep.workloads.snake.workload import Snake
 SNAKE = Snake()
 PRESETS = SNAKE.presets
 
-# The shape and keys of the files that people bring along.
+# The structure and keys of the original program's files.
 NESTED_FILE = """
 environment: {grid_size: 8, max_steps: null, step_penalty: -0.01, death_penalty: -1.0, food_reward: 1.0,
               distance_reward_scale: 0.0, frame_stack: 1}
@@ -118,12 +118,12 @@ def test_the_guides_command_lines_are_understood():
         ("max_batch_size=64", "max_batch_size 64 only limits what auto_scale chooses"),
     ],
 )
-def test_what_snake_cannot_be_is_told(word, message):
+def test_invalid_settings_are_refused(word, message):
     with pytest.raises(UserError, match=message):
         SNAKE.resolve("small", overrides=[word])
 
 
-def test_an_episode_ends_after_two_hundred_steps_a_row_unless_told_otherwise():
+def test_the_step_limit_defaults_to_two_hundred_steps_a_row():
     assert SNAKE.config(grid_size=12).workload.step_limit == 2400
     assert SNAKE.config(max_steps=30).workload.step_limit == 30
 
@@ -131,5 +131,5 @@ def test_an_episode_ends_after_two_hundred_steps_a_row_unless_told_otherwise():
 def test_every_field_has_a_line_of_help():
     groups = SNAKE.layout().schema.described()
     titles = [group.title.split(":")[0].rstrip(".") for group in groups]
-    assert titles == ["Convolutions over the board", "Sizes by the device", "Snake", "PPO", "How to run"]
+    assert titles == ["Convolutions over the board", "Sizes chosen for the device", "Snake", "PPO", "How to run"]
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []

@@ -20,7 +20,7 @@ BALL_FEATURES = (
     *("runs", "wicket", "over", "ball_in_over", "boundary", "wide", "noball", "bye", "legbye", "bowled", "caught"),
     *("lbw", "run_out", "stumped", "other_wicket", "striker_run_out", "nonstriker_run_out", "over_parity"),
 )
-"""Features of an earlier delivery."""
+"""Features of an earlier delivery, as part of the history."""
 
 _BATTER = (
     *("runs", "balls", "strike_rate", "dot_share", "is_set", "boundaries", "not_yet_faced", "since_last_faced"),
@@ -30,6 +30,7 @@ _BATTER = (
 
 
 def _each(prefix: str) -> tuple[str, ...]:
+    """One column for each outcome."""
     return tuple(f"{prefix}_{outcome}" for outcome in OUTCOMES)
 
 
@@ -64,7 +65,7 @@ STATE_FEATURES: Mapping[str, tuple[str, ...]] = {
     "pressure_index": ("pressure",),
     "dot_pressure": ("dots", "since_boundary", "since_wicket", "weighted", "trend"),
 }
-"""Features known before a delivery, by node type; `today`: how far players and teams exceeded expectation today."""
+"""Features known before a delivery, by node type; `today`: deviation from what careers predict, so far in the match."""
 
 _CAREER = ("log_balls", *_each("rate"), *_each("skill"))
 

@@ -80,7 +80,7 @@ class Cricket(Workload):
             id_dropout=0.3,
             log_every=10,
             checkpoint_every=100_000,
-            # Balls cost thirty times as much as all other nodes together.
+            # Earlier balls cost thirty times as much as all other nodes together.
             drop_relations="ball",
         ),
         "base": _BASE,

@@ -31,7 +31,7 @@ class _Sizes(NamedTuple):
     policy_depth: int
 
 
-# (GB of GPU memory at least, usual sizes, sizes that fill the device).
+# (least GB of GPU memory, usual sizes, sizes that fill the device); the guide's table.
 _GPU_TABLE = (
     (80, _Sizes(192, 512, 4096, 4, 128, 2), _Sizes(256, 1024, 8192, 2, 128, 3)),
     (40, _Sizes(96, 256, 2048, 4, 32, 2), _Sizes(128, 256, 4096, 2, 128, 3)),
@@ -51,7 +51,7 @@ def autoscale(config: SnakeConfig, device: Machine, explicit: Collection[str]) -
         return config, []
     wanted, reason = _table(device, config.workload.max_utilization)
     before = config.values()
-    # A network that the table does not know keeps its size.
+    # Only settings that exist: a network other than the CNN has no policy_width.
     chosen = {name: size for name, size in _fit(config, wanted, explicit).items() if name in before}
     changes = [Change(name, before[name], value, reason) for name, value in chosen.items() if value != before[name]]
     off: dict[str, Any] = {"auto_scale": False, "max_utilization": False, "max_n_envs": 0, "max_batch_size": 0}
@@ -76,6 +76,7 @@ def _fit(config: SnakeConfig, wanted: _Sizes, explicit: Collection[str]) -> dict
     batch_size = config.algorithm.batch_size if "batch_size" in explicit else 0
     if "n_steps" not in explicit:
         n_steps = wanted.n_steps
+        # Only one of the two is adjusted to fit: the steps if the environments were given, else the environments.
         if "n_envs" in explicit:
             n_steps = _nearest("n_steps", n_steps, 65_536, lambda steps: _is_even(config, n_envs, steps, batch_size))
     if "n_envs" not in explicit:
@@ -101,7 +102,7 @@ def _is_even(config: SnakeConfig, n_envs: int, n_steps: int, batch_size: int) ->
 
 
 def _nearest(name: str, target: int, limit: int, fits: Callable[[int], bool]) -> int:
-    """Find the first size that fits from the target down, else from the target up to the limit."""
+    """The largest fitting size up to the target, else the smallest above it up to the limit."""
     for size in chain(range(target, 0, -1), range(target + 1, limit + 1)):
         if fits(size):
             return size
@@ -109,7 +110,7 @@ def _nearest(name: str, target: int, limit: int, fits: Callable[[int], bool]) ->
 
 
 def _batch(config: SnakeConfig, wanted: _Sizes, n_envs: int, n_steps: int) -> int:
-    """Take the largest fitting batch within the table's and the user's limits, else the smallest that fits."""
+    """The largest fitting batch within the table's and the user's limits, else the smallest that fits."""
     limit = min(
         wanted.batch_size, n_envs * n_steps // wanted.batches, config.workload.max_batch_size or wanted.batch_size
     )

@@ -1,7 +1,7 @@
 """Snake on many boards at once, as plain tensors. E: boards, N: grid size, C = N*N cells, F: frames in an observation.
 
-A cell is its flat index row*N + column. Actions and directions are 0 left, 1 right, 2 up, 3 down, so `^ 1` turns round.
-A step is a few operations over (E,) and three writes into the boards, whatever the size of the board.
+A cell is its flat index row*N + column. Actions and directions are 0 left, 1 right, 2 up, 3 down, so `^ 1` reverses.
+A step is a few operations over (E,) and three writes into the boards, so its cost does not depend on the board's size.
 """
 
 import torch
@@ -13,10 +13,11 @@ from lockstep.workloads.snake.food import WordsAhead, food_word, free_cell
 from lockstep.workloads.snake.rules import SnakeRules
 
 LEFT, RIGHT, UP, DOWN = range(4)
+ACTIONS = ("left", "right", "up", "down")
 
 
 def neighbours(grid_size: int) -> Tensor:
-    """(C*4,) at c*4+d the cell next to cell c in direction d; c itself where the board ends."""
+    """(C*4,) at c*4+d the cell next to cell c in direction d; c itself if that is outside the board."""
     cell = torch.arange(grid_size**2)
     row, column = cell // grid_size, cell % grid_size
     last = grid_size - 1
@@ -42,6 +43,7 @@ class SnakeEnv:
         self.observation_shape = (3 * rules.frame_stack, rules.grid_size, rules.grid_size)
         self.action_count = 4
         self.neighbours = neighbours(rules.grid_size).to(device)
+        # `nonzero` synchronises with a GPU, which graph capture forbids; on a CPU it saves most of the work.
         self._sparse = device.type == "cpu" if sparse is None else sparse
         self._words_ahead = WordsAhead(seed, self.index)
         self._make_boards()
@@ -54,25 +56,29 @@ class SnakeEnv:
         cells, frames = self.rules.cells, self.rules.frame_stack
         self.body = zeros(cells, dtype=torch.bool)
         """(E, C) whether the snake lies on the cell, the head included."""
+        # With it the tail can follow the body without a list of cells per snake.
         self.trail = zeros(cells, dtype=torch.uint8)
         """(E, C) the direction in which the snake left the cell; only valid on the body."""
         self.head, self.tail, self.food = zeros(), zeros(), zeros()
         """(E,) cells. Food lies under the head only where the board is full."""
         self.direction, self.steps, self.length = zeros(), zeros(), zeros()
-        """(E,) of the episode."""
+        """(E,) of the current episode."""
         self.clock, self.draw = zeros(), zeros()
-        """(E,) steps since the start of the run, and foods placed at this clock: the counters of the random numbers."""
+        """(E,) counters of the random numbers: steps since the start of the run, and foods placed at this clock."""
         self.frames = zeros(frames if frames > 1 else 0, 3, cells, dtype=torch.uint8)
         """(E, F, 3, C) the frames of the observation, the oldest first; empty for F = 1."""
 
     def _make_constants(self) -> None:
         rules = self.rules
+        # Row N//2, column N//2; a snake starts there with three cells in a row, heading right.
         middle = rules.grid_size // 2 * (rules.grid_size + 1)
         self._start_tail, self._start_head = middle - 1, middle + 1
         self._start_body = torch.zeros(1, rules.cells, dtype=torch.bool, device=self.device)
         self._start_body[:, middle - 1 : middle + 2] = True
+        # Offsets of each board in flattened tensors: boards (E*C,), and the food and head planes of frames (E*3*C,).
         self._row = torch.arange(self.count, device=self.device) * rules.cells
         self._food_plane, self._head_plane = 3 * self._row + rules.cells, 3 * self._row + 2 * rules.cells
+        # Values that scatters write, made once.
         self._set = torch.ones(self.count, dtype=torch.bool, device=self.device)
         self._one = self._set.to(torch.uint8)
         # float64 when a distance is added, so that the sum is rounded to float32 only once.
@@ -87,7 +93,7 @@ class SnakeEnv:
     def step(self, action: Tensor) -> Transition:
         """Advance every board by one action (E,) int64 and restart those whose episode ended."""
         if self.rules.truncates or self.rules.distance_reward_scale:
-            return self._step_in_two(action)
+            return self._advance_and_restart(action)
         # Without truncation no final observation is needed, so boards that ate and boards that restart can get their
         # food in one operation.
         died, ate, late = self._move(action)
@@ -98,7 +104,7 @@ class SnakeEnv:
         self._push(frame)
         return Transition(self._refill(terminated, frame), reward, terminated, truncated, info=info)
 
-    def _step_in_two(self, action: Tensor) -> Transition:
+    def _advance_and_restart(self, action: Tensor) -> Transition:
         transition = self.advance(action)
         if self.rules.truncates:
             transition.final_observation = transition.observation
@@ -131,6 +137,7 @@ class SnakeEnv:
                 found, needed = tuple(state[name].shape), tuple(tensor.shape)
                 raise UserError(f"snake state: {name} has shape {found}, these rules and boards need {needed}")
             tensor.copy_(state[name])
+        # The cache was drawn for the old clocks.
         self._words_ahead.forget()
         if self.rules.frame_stack > 1:
             return self.frames.clone().view(self.count, *self.observation_shape)
@@ -152,10 +159,12 @@ class SnakeEnv:
         """Turn and move every snake; returns (E,) bool each: died, ate, out of time."""
         if self._sparse:
             self._words_ahead.tick()
+        # The clock never restarts with an episode, so no random number is used twice in a run.
         self.clock.add_(1)
         self.draw.zero_()
         self.steps.add_(1)
         body, trail = self.body.view(-1), self.trail.view(-1)
+        # An action that would reverse the snake is ignored.
         self.direction.copy_(torch.where(action == self.direction ^ 1, self.direction, action))
         # A step off the board leads to the head's own cell, which is body: hitting the wall needs no special case.
         ahead = self.neighbours.index_select(0, torch.add(self.direction, self.head, alpha=4))
@@ -166,6 +175,7 @@ class SnakeEnv:
         ate = (ahead == self.food) & ~died
         # Dead snakes are written too, without effect: their head's trail is never read, their cells are already set.
         trail.scatter_(0, self._row + self.head, self.direction.to(torch.uint8))
+        # The tail's cell is freed after the collision test: moving onto the tail is a death even though it moves away.
         tail_cell = self._row + self.tail
         after_tail = torch.add(trail.index_select(0, tail_cell), self.tail, alpha=4)
         tail_stays = died | ate
@@ -179,18 +189,19 @@ class SnakeEnv:
     def _judge(
         self, died: Tensor, ate: Tensor, late: Tensor, approach: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """Reward, terminated, truncated and info of the move; approach (E,): by how many cells the food came nearer."""
+        """Reward, terminated, truncated and info of the move; approach (E,): by how many cells the food got closer."""
         death, food, nothing = self._rewards
         reward = torch.where(died, death, torch.where(ate, food, nothing))
         if approach is not None:
             reward = (reward + self.rules.distance_reward_scale * approach.to(reward.dtype)).to(torch.float32)
         won = self.length == self.rules.cells
         terminated = died | won
+        # A win or a death on the last step is not a truncation: nothing is left to bootstrap.
         truncated = late & ~terminated if self.rules.truncates else torch.zeros_like(late)
         return reward, terminated, truncated, {"length": self.length.clone(), "won": won}
 
     def _set_up(self, ended: Tensor) -> None:
-        """Put the snakes of the boards in the mask where an episode starts."""
+        """Reset the snakes of the boards in the mask to the start of an episode."""
         if self._sparse:
             rows = ended.nonzero().squeeze(1)
             self.body.index_copy_(0, rows, self._start_body.expand(len(rows), -1))
@@ -205,7 +216,7 @@ class SnakeEnv:
         self.length.masked_fill_(ended, 3)
 
     def _place_food(self, needs: Tensor) -> None:
-        """Put a new food on the boards in the mask, on a cell that is free now."""
+        """Place new food on the boards in the mask, on a free cell."""
         if self._sparse:
             rows = needs.nonzero().squeeze(1)
             word = self._words_ahead.of(rows, self.clock, self.draw)
@@ -218,7 +229,7 @@ class SnakeEnv:
         self.draw.add_(needs)
 
     def _distance(self) -> Tensor:
-        """(E,) rows plus columns between head and food."""
+        """(E,) Manhattan distance between head and food."""
         size = self.rules.grid_size
         return (self.head // size - self.food // size).abs() + (self.head % size - self.food % size).abs()
 
@@ -227,19 +238,20 @@ class SnakeEnv:
         frame = torch.zeros(self.count, 3, self.rules.cells, dtype=torch.uint8, device=self.device)
         frame[:, 0].copy_(self.body)
         flat = frame.view(-1)
+        # Food under the head (a full board) is not shown: there is none.
         flat.scatter_(0, self._food_plane + self.food, (self.food != self.head).to(torch.uint8))
         flat.scatter_(0, self._head_plane + self.head, self._one)
         return frame
 
     def _push(self, frame: Tensor) -> Tensor:
-        """Add the newest frame; returns the observation."""
+        """Append the newest frame to the stack; returns the observation."""
         if self.rules.frame_stack > 1:
             frame = torch.cat((self.frames[:, 1:], frame[:, None]), dim=1)
             self.frames.copy_(frame)
         return frame.view(self.count, *self.observation_shape)
 
     def _refill(self, ended: Tensor, frame: Tensor) -> Tensor:
-        """Fill the memory of the boards in the mask with copies of their frame; returns the observation of all."""
+        """Fill the stacks of the boards in the mask with copies of their frame; returns the whole observation."""
         if self.rules.frame_stack > 1:
             frame = torch.where(ended[:, None, None, None], frame[:, None], self.frames)
             self.frames.copy_(frame)

@@ -1,7 +1,7 @@
-"""Where the next food appears: a free cell, drawn with a counter-based generator. E: boards, R: some of them, C: cells.
+"""Draws the cell of the next food with a counter-based generator. E: boards, R: some of them, C: cells.
 
-A board's random word belongs to (seed, index, clock, draw): clock counts the board's steps since the start of the run,
-draw the foods it was already given at the same clock. Four clocks in a row share the four words of one Philox block.
+A board's random 32-bit word is a function of (seed, index, clock, draw): clock counts the board's steps since the start
+of the run, draw the foods already placed at the same clock. Four clocks in a row share one Philox block of four words.
 """
 
 import torch
@@ -20,9 +20,10 @@ def food_word(seed: int, index: Tensor, clock: Tensor, draw: Tensor) -> Tensor:
 
 
 def free_cell(body: Tensor, length: Tensor, word: Tensor) -> Tensor:
-    """Pick a free cell of each board, uniform in word: body (R, C) bool, length and word (R,); C where none is free."""
+    """Pick a free cell of each board by its word: body (R, C) bool, length and word (R,); C if none is free."""
     # Multiply and shift maps a 32-bit word to 0..free-1 in integers, the same on every device.
     nth = (word * (body.shape[1] - length)) >> 32
+    # The nth free cell is the first at which the count of free cells reaches n + 1.
     free_so_far = torch.logical_not(body).cumsum(1, dtype=torch.int32)
     return torch.searchsorted(free_so_far, (nth + 1).to(torch.int32)[:, None]).squeeze(1)
 
@@ -35,11 +36,11 @@ class WordsAhead:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the cache, because the clocks were changed."""
+        """Drop the cache; call it when the clocks were changed."""
         self._age = 4 * _BLOCKS_AHEAD
 
     def tick(self) -> None:
-        """Follow the clocks, which all advanced by one."""
+        """Advance the cache; call it when all clocks advanced by one."""
         self._age += 1
 
     def of(self, rows: Tensor, clock: Tensor, draw: Tensor) -> Tensor:
@@ -48,6 +49,7 @@ class WordsAhead:
             self._draw_ahead(clock)
         word = self._words.index_select(0, self._first.index_select(0, rows) + self._age)
         draw = draw.index_select(0, rows)
+        # The cache only has each clock's first draw; a second food at one clock (an end right after eating) is rare.
         if draw.any():
             again = food_word(self._seed, self._index.index_select(0, rows), clock.index_select(0, rows), draw)
             word = torch.where(draw > 0, again, word)

@@ -13,7 +13,7 @@ FEATURES = 256
 
 
 class _Boards(nn.Module):
-    """A board as the convolutions want it: fp32, channels last (twice as fast on CPUs, needed by tensor cores)."""
+    """Converts boards for the convolutions: fp32, channels last (twice as fast on CPUs, needed by tensor cores)."""
 
     def forward(self, boards: Tensor) -> Tensor:
         return boards.to(dtype=torch.float32, memory_format=torch.channels_last)
@@ -34,7 +34,7 @@ Convolution = Callable[[int, int], nn.Module]
 """Makes a 3x3 convolution that keeps the size of the board."""
 
 
-# Pooling comes before the ReLU: the same values and gradients as the other way round, on a quarter of the cells.
+# Pooling comes before the ReLU: both are monotonic, so values and gradients are the same, on a quarter of the cells.
 def _tiny(channels: int, width: int, depth: int, make: Convolution) -> tuple[list[nn.Module], int]:
     return [make(channels, 32), nn.MaxPool2d(2), nn.ReLU(), make(32, 64), nn.ReLU()], 64
 

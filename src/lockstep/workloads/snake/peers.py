@@ -1,4 +1,4 @@
-"""The same game and network trained by other programs, as their users would write it, for `bench --against`."""
+"""The same game and network trained by other libraries, as their users would write it, for `bench --against`."""
 
 import functools
 import random
@@ -53,6 +53,7 @@ class PlainSnakeEnv(gymnasium.Env[Frame, int]):
         self.steps += 1
         late = self.steps >= rules.step_limit
         inside = 0 <= head[0] < rules.grid_size and 0 <= head[1] < rules.grid_size
+        # The tail still counts as body, as in our environment.
         died = not inside or head in self.snake or (late and not rules.truncates)
         won, reward = False, rules.death_penalty
         if not died:
@@ -63,7 +64,7 @@ class PlainSnakeEnv(gymnasium.Env[Frame, int]):
         return self._observation(), reward, died or won, late and rules.truncates and not (died or won), {}
 
     def _advance(self, head: Cell) -> tuple[bool, float]:
-        """Move; returns whether the board is full now, and the reward."""
+        """Move the snake; returns whether the board is full, and the reward."""
         self.snake.append(head)
         if head != self.food:
             del self.snake[0]
@@ -111,7 +112,7 @@ def train_with_sb3(config: SnakeConfig, updates: int, device: str) -> int:
 
 @functools.cache
 def sb3_learner(config: SnakeConfig, device: str) -> Any:
-    """Stable-Baselines3's PPO with this configuration's sizes and network; created once and kept."""
+    """Stable-Baselines3's PPO with this configuration's sizes and network; cached: later calls continue training it."""
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     settings, first = config.algorithm, config.run.seed

@@ -24,7 +24,7 @@ _LINES = {
     frozenset({UP}): "╹",
     frozenset({DOWN}): "╻",
 }
-"""A body cell by the sides on which the snake goes on; two of them in a row make the width of a cell."""
+"""How a body cell is drawn, by the sides on which the snake continues."""
 
 
 def frame(env: SnakeEnv, board: int, scale: int = 20) -> NDArray[np.uint8]:
@@ -43,6 +43,7 @@ def text(env: SnakeEnv, board: int, color: bool = False) -> str:
     sides = _sides(env, board)
     for cell, colour in _colours(env, board).items():
         mark = {FOOD: "◆", HEAD: "●"}.get(colour) or _LINES[frozenset(sides[cell])]
+        # A cell is two characters wide; the line continues into the second one if the snake does.
         look = mark + ("━" if RIGHT in sides.get(cell, ()) else " ")
         looks[cell] = _painted(look, colour) if color else look
     edge = "─" * (2 * size + 1)
@@ -57,7 +58,7 @@ def _colours(env: SnakeEnv, board: int) -> dict[int, Colour]:
 
 
 def _sides(env: SnakeEnv, board: int) -> dict[int, set[int]]:
-    """Map every cell of the snake to the directions in which the snake goes on from it."""
+    """Map every cell of the snake to the directions in which its neighbours along the snake lie."""
     snake, size = env.cells(board), env.rules.grid_size
     direction = {-1: LEFT, 1: RIGHT, -size: UP, size: DOWN}
     sides: dict[int, set[int]] = {cell: set() for cell in snake}

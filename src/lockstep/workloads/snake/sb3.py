@@ -30,6 +30,7 @@ class PlainFeatures(SnakeFeatures):
 
     def _make(self, architecture: str, channels: int, grid_size: int, width: int, depth: int) -> nn.Sequential:
         layers = model.features(architecture, channels, grid_size, width, depth, make=_plain_convolution)
+        # Without the first layer, which changes the memory format.
         return nn.Sequential(*list(layers)[1:])
 
 
@@ -63,6 +64,7 @@ def make_ppo(
         policy_kwargs={
             "features_extractor_class": features,
             "features_extractor_kwargs": network,
+            # No further layers between features and heads, and boards are already 0 and 1.
             "net_arch": [],
             "normalize_images": False,
         },

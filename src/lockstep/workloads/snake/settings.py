@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SnakeSettings(SnakeRules, WorkloadSettings):
-    """Sizes by the device."""
+    """Sizes chosen for the device."""
 
     auto_scale: bool = False
     """Choose environments, steps, batch and network for the device, unless they are given."""
@@ -36,7 +36,7 @@ class SnakeSettings(SnakeRules, WorkloadSettings):
     }
 
     def validate(self) -> None:
-        """Refuse limits on auto_scale without auto_scale."""
+        """Raise UserError if a limit on auto_scale is given without auto_scale."""
         for name in ("max_n_envs", "max_batch_size"):
             if getattr(self, name) and not (self.auto_scale or self.max_utilization):
                 limit = f"{name} {getattr(self, name)}"

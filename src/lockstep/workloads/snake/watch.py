@@ -11,14 +11,15 @@ from torch import Tensor
 
 from lockstep.reporting.film import Scene
 from lockstep.workloads.snake import render
-from lockstep.workloads.snake.env import SnakeEnv
+from lockstep.workloads.snake.env import ACTIONS, SnakeEnv
 from lockstep.workloads.snake.problem import BASELINES
 from lockstep.workloads.snake.rules import SnakeRules
 
 Act = Callable[[Tensor], tuple[Tensor, Tensor | None]]
-"""Observations (B, ...) to actions (B,) and, where there are any, the probabilities (B, 4) they were chosen by."""
+"""Maps observations (B, ...) to actions (B,) and, if there are any, the probabilities (B, 4) they were chosen by."""
 
 _PICTURE_SIZE = 360
+"""Pixels of the board's side, about: cells are whole pixels."""
 _MARGIN = 8
 _GROUND, _CELL, _SNAKE, _HEAD, _DEAD, _FOOD = (
     (16, 18, 24),
@@ -28,12 +29,12 @@ _GROUND, _CELL, _SNAKE, _HEAD, _DEAD, _FOOD = (
     (214, 218, 224),
     (239, 68, 68),
 )
-_MOVES = ("left", "right", "up", "down")
 _BAR = 12
+"""Characters of a bar for probability 1."""
 
 
 def scenes(rules: SnakeRules, act: Act | str, seed: int) -> Iterator[Scene]:
-    """Yield a scene for every step, without end: the same games as an evaluation with this seed.
+    """Yield a scene for every step, game after game, endlessly: the games of an evaluation with this seed.
 
     `act`: a network's policy, or the name of one of BASELINES.
     """
@@ -72,7 +73,7 @@ def _scene(env: SnakeEnv, number: int, score: float, probabilities: list[float] 
 
 def _panel(number: int, score: float, probabilities: list[float] | None, ending: str) -> list[str]:
     lines = [f"game   {number}", f"score  {score:.2f}", ending, ""]
-    for move, probability in zip(_MOVES, probabilities or (), strict=False):
+    for move, probability in zip(ACTIONS, probabilities or (), strict=False):
         lines.append(f"{move:6} {'█' * round(probability * _BAR):{_BAR}} {probability:4.0%}")
     return lines
 
@@ -85,7 +86,7 @@ def _beside(board: str, panel: list[str]) -> str:
 
 
 def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
-    """One board with the snake as a connected band, so that it can be followed where it runs beside itself."""
+    """Draw the snake as a connected band, so that it can be followed where it lies beside itself."""
     size = env.rules.grid_size
     scale = _scale(size)
     picture = _empty_picture(size).copy()
@@ -108,7 +109,7 @@ def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
 
 @cache
 def _empty_picture(size: int) -> NDArray[np.uint8]:
-    """A board without a snake, its cells set apart by lines; a margin on three sides, the caption is the fourth."""
+    """A board without a snake, cells separated by lines; margins on three sides, as the caption is below."""
     scale = _scale(size)
     picture = np.empty((size * scale + _MARGIN, size * scale + 2 * _MARGIN, 3), np.uint8)
     picture[:] = _GROUND

@@ -1,4 +1,4 @@
-"""From a source to tables: cached once, the same on all ranks, one error for all, and the counts of the shared data."""
+"""Preparing tables: cached once, the same on all ranks, one error for all, and the counts of the shared data."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ SHARED = Path(__file__).parents[4].parent / "shared" / "data" / "cricket"
 
 
 def where(cache_dir, data="", matches=24, **more):
-    """The settings that name a place for tables, and the matches that they come from."""
+    """Settings with a cache directory and a source of matches."""
     return CricketSettings(cache_dir=str(cache_dir), data=data, matches=matches, **more)
 
 
@@ -53,7 +53,7 @@ def test_the_cache_holds_no_code_and_follows_the_source(tmp_path, match_file, fo
     assert not [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".tmp")]
 
 
-def test_a_digest_tells_matches_and_splits_apart_and_nothing_else(tmp_path, match_file, folder_of, monkeypatch):
+def test_the_digest_depends_on_matches_and_split_alone(tmp_path, match_file, folder_of, monkeypatch):
     source = folder_of(tmp_path / "matches")
 
     def digest(**changes):
@@ -70,7 +70,7 @@ def test_a_digest_tells_matches_and_splits_apart_and_nothing_else(tmp_path, matc
 
 
 @pytest.mark.parametrize("damage", ["cut", "words"])
-def test_a_damaged_cache_is_made_anew(tmp_path, damage):
+def test_a_damaged_cache_is_rebuilt(tmp_path, damage):
     settings = where(tmp_path, matches=12)
     path = prepare(settings)
     whole = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -84,16 +84,16 @@ def test_a_damaged_cache_is_made_anew(tmp_path, damage):
 
 def test_a_cache_is_whole_only_with_all_files_and_of_this_format(tmp_path):
     path = prepare(where(tmp_path, matches=12))
-    told = (path / "words.json").read_text()
-    (path / "words.json").write_text(json.dumps({**json.loads(told), "format": -1}))
+    text = (path / "words.json").read_text()
+    (path / "words.json").write_text(json.dumps({**json.loads(text), "format": -1}))
     assert not is_whole(path)
-    (path / "words.json").write_text(told)
+    (path / "words.json").write_text(text)
     assert is_whole(path)
     (path / "knowledge.safetensors").unlink()
     assert not is_whole(path) and not is_whole(tmp_path / "nowhere")
 
 
-def test_a_bad_file_is_refused_or_left_out_by_option(tmp_path, capsys, folder_of):
+def test_a_bad_file_is_refused_or_skipped_as_configured(tmp_path, capsys, folder_of):
     source = folder_of(tmp_path / "matches", broken='{"info": {')
     with pytest.raises(UserError, match=r"broken\.json: not valid JSON .* or use --bad-files skip"):
         open_splits(where(tmp_path / "cache", source), World())
@@ -103,7 +103,7 @@ def test_a_bad_file_is_refused_or_left_out_by_option(tmp_path, capsys, folder_of
     assert "left out broken.json: not valid JSON" in capsys.readouterr().err
 
 
-def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path, match_file):
+def test_training_matches_without_a_delivery_are_refused(tmp_path, match_file):
     folder = tmp_path / "matches"
     folder.mkdir()
     for number in range(12):
@@ -113,7 +113,7 @@ def test_matches_without_a_delivery_leave_nothing_to_learn(tmp_path, match_file)
         prepare(where(tmp_path / "cache", str(folder)))
 
 
-def test_other_matches_are_described_by_what_training_taught(tmp_path, folder_of, capsys):
+def test_other_matches_are_described_by_the_training_careers(tmp_path, folder_of, capsys):
     source = folder_of(tmp_path / "matches")
     store = open_store(where(tmp_path / "cache", source), World())
     (tmp_path / "matches" / "broken.json").write_text("[]")
@@ -131,7 +131,7 @@ def test_other_matches_are_described_by_what_training_taught(tmp_path, folder_of
     assert torch.equal(table.state[table.match == here].float(), expected)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_cache_directory_is_named(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(UserError, match=r"cache_dir .*file: cannot be written"):
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def prepared_on_ranks(world, cache, source):
-    """Open the same source on every rank; what came of it."""
+    """Open the same source on every rank; returns the result or the error."""
     try:
         splits = open_splits(where(cache, source), world)
     except UserError as error:
@@ -155,7 +155,7 @@ def test_one_rank_prepares_while_the_others_wait(ranks, tmp_path, folder_of):
 
 
 @pytest.mark.parametrize("trouble", ["broken file", "no source", "empty zip", "unwritable cache"])
-def test_an_error_of_the_preparing_rank_is_the_same_line_on_all(ranks, tmp_path, trouble, folder_of):
+def test_an_error_of_the_preparing_rank_is_raised_on_all_ranks(ranks, tmp_path, trouble, folder_of):
     source, cache = folder_of(tmp_path / "matches", broken="[]"), tmp_path / "cache"
     if trouble == "no source":
         shutil.rmtree(source)
@@ -170,7 +170,7 @@ def test_an_error_of_the_preparing_rank_is_the_same_line_on_all(ranks, tmp_path,
 
 
 def lost_on_one_rank(world, cache, source):
-    """As above, where the second rank's disk does not have what the first wrote."""
+    """Like the one above, but the second rank's disk lacks what the first wrote."""
     if world.rank == 1:
         preparation.read_store = lambda path: (_ for _ in ()).throw(ValueError(path))
     try:
@@ -179,7 +179,7 @@ def lost_on_one_rank(world, cache, source):
         preparation.read_store = read_store
 
 
-def test_a_cache_that_one_rank_cannot_read_ends_all(ranks, tmp_path, folder_of):
+def test_a_cache_that_one_rank_cannot_read_is_an_error_on_all_ranks(ranks, tmp_path, folder_of):
     source = folder_of(tmp_path / "matches")
     try:
         answers = ranks.run(lost_on_one_rank, str(tmp_path / "cache"), source, ranks=2)
@@ -192,7 +192,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared cricke
 
 
 @needs_shared
-def test_the_shared_data_has_the_samples_on_record():
+def test_the_shared_data_has_the_recorded_number_of_samples():
     archive, split = check_source(str(SHARED / "t20s_male_json.zip"), str(SHARED / "split.json"), 42)
     samples = dict.fromkeys(split.parts(), 0)
     part_of = {file: part for part, files in split.parts().items() for file in files}
@@ -204,7 +204,7 @@ def test_the_shared_data_has_the_samples_on_record():
 
 @needs_shared
 @pytest.mark.slow
-def test_the_shared_data_gives_the_baselines_on_record(tmp_path):
+def test_the_shared_data_gives_the_recorded_baselines(tmp_path):
     settings = where(tmp_path, str(SHARED / "t20s_male_json.zip"), split=str(SHARED / "split.json"))
     splits = open_splits(settings, World())
     assert (splits.train.samples, splits.validation.samples, splits.test) == (544_685, 67_264, None)

@@ -1,4 +1,4 @@
-"""Numbers for venues, teams and players; roles and bowling types."""
+"""Ids of venues, teams and players; roles and bowling types."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from lockstep.workloads.cricket.columns import ROLES
 from lockstep.workloads.cricket.features.entities import EntityIndex
-from lockstep.workloads.cricket.features.ledger import Ledger
 from lockstep.workloads.cricket.features.roles import infer_roles, spin_share
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.venues import Venues
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import KINDS, Innings, Match, Row
@@ -32,12 +32,12 @@ def test_grounds_of_one_name_in_different_towns_are_different():
     venues = Venues.of([bristol, bristol, taunton])
     assert venues.names == ["County Ground, Bristol", "County Ground, Taunton"]
     assert (venues.number(bristol), venues.number(taunton)) == (0, 1)
-    # Without a place, the one where most was played; in another place, none.
+    # Without a place, the ground with most matches; in an unknown place, none.
     assert venues.number(at("County Ground")) == 0
     assert venues.number(at("County Ground", "Hove")) == -1
 
 
-def test_places_that_a_file_names_together_are_one():
+def test_places_that_one_file_lists_together_are_one_ground():
     venues = Venues.of(
         [at("Warner Park, Basseterre"), at("Warner Park", "St Kitts"), at("Warner Park, Basseterre, St Kitts")]
     )
@@ -50,7 +50,7 @@ def test_a_match_without_a_venue_has_an_unknown_one():
     assert Venues.of([at("Lords")]).number(at("")) == -1
 
 
-def test_ids_are_of_those_seen_and_zero_for_all_others():
+def test_unseen_entities_have_id_zero():
     book, later = collect(simulate(10, seed=1)), collect(simulate(60, seed=1))
     index = EntityIndex.of(book)
     sizes, ids = index.sizes, index.ids(later)
@@ -73,13 +73,13 @@ def match_of(rows):
 
 
 def roles_and_spin(rows):
-    ledger = Ledger(collect([match_of(rows)]))
+    scoreboard = Scoreboard(collect([match_of(rows)]))
     people = np.append(np.arange(1, 23), 0)
     everything = np.ones(len(rows), bool)
-    return infer_roles(ledger, people, everything, 23), spin_share(ledger, people, everything, 23)
+    return infer_roles(scoreboard, people, everything, 23), spin_share(scoreboard, people, everything, 23)
 
 
-def test_roles_follow_from_the_place_in_the_order_overs_bowled_and_stumpings():
+def test_roles_follow_from_batting_position_overs_bowled_and_stumpings():
     out = {"kind": KINDS.index("stumped"), "wickets": 1, "fielder": 15}
     rows = [BLANK._replace(batter=0, nonstriker=1, bowler=20, over=0) for _ in range(12)]
     rows += [
@@ -91,11 +91,11 @@ def test_roles_follow_from_the_place_in_the_order_overs_bowled_and_stumpings():
     assert named[0] == "unknown" and named[1:3] == ["opener", "opener"]
     assert named[3:5] == ["top_order"] * 2 and named[5:7] == ["middle_order"] * 2 and named[7:10] == ["finisher"] * 3
     assert named[21] == "bowler"
-    # The keeper neither batted nor bowled here, so no role is told.
+    # The keeper neither batted nor bowled here, so the role is unknown.
     assert named[16] == "unknown"
 
 
-def test_stumpings_in_the_middle_overs_speak_of_spin_and_new_balls_of_pace():
+def test_stumpings_and_middle_overs_indicate_spin_and_new_balls_pace():
     stumped = {"kind": KINDS.index("stumped"), "wickets": 1, "fielder": 15}
     rows = [BLANK._replace(batter=0, nonstriker=1, bowler=20, over=0) for _ in range(24)]
     rows += [BLANK._replace(batter=0, nonstriker=1, bowler=21, over=9, **stumped) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The additive model: it finds planted effects, shrinks what it has seen little of, and separates causes."""
+"""The additive model: it finds planted effects, shrinks rare members, and separates causes."""
 
 import math
 
@@ -12,7 +12,7 @@ def draw(log_odds, seed=0):
     return torch.multinomial(log_odds.softmax(1), 1, generator=generator).squeeze(1)
 
 
-def test_without_effects_the_prior_is_how_often_outcomes_come():
+def test_without_effects_the_prior_is_the_outcome_frequencies():
     label = torch.tensor([0] * 5 + [1] * 2)
     prior = fit_effects(label, [])["prior"].exp()
     # One of each outcome is added: 6 and 3 of 14, and 1 of each other.
@@ -30,7 +30,7 @@ def test_one_effect_with_much_data_finds_the_rates_of_its_members():
     assert torch.allclose(rates, counted, atol=0.004)
 
 
-def test_a_player_of_few_balls_stays_near_the_average_and_one_never_seen_is_the_average():
+def test_few_balls_shrink_to_the_average_and_none_give_exactly_the_average():
     generator = torch.Generator().manual_seed(1)
     # Two hundred players who differ, five balls or two thousand each; the last has none.
     balls = torch.tensor([5, 2000] * 100)
@@ -45,7 +45,7 @@ def test_a_player_of_few_balls_stays_near_the_average_and_one_never_seen_is_the_
     assert agreement > 0.95
 
 
-def test_who_bats_in_wild_overs_does_not_pass_for_a_hitter():
+def test_batting_in_high_scoring_overs_is_not_credited_to_the_player():
     generator = torch.Generator().manual_seed(3)
     over = torch.randint(2, (60_000,), generator=generator)
     # Player 0 bats in over 1 nine times of ten, player 1 in over 0; only the over matters.
@@ -61,7 +61,7 @@ def test_who_bats_in_wild_overs_does_not_pass_for_a_hitter():
     assert abs(both[0, 5] - both[1, 5]) < 0.1
 
 
-def test_shifts_are_finite_for_outcomes_that_never_came():
+def test_shifts_are_finite_for_outcomes_that_never_occurred():
     label = torch.tensor([0, 1] * 50)
     fitted = fit_effects(label, [Effect("player", torch.arange(2).repeat(50), 3)])
     assert all(value.isfinite().all() for value in fitted.values())

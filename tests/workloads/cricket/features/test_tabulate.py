@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lockstep.workloads.cricket.columns import CAREER_COLUMNS, PRIOR_COLUMNS, STATE_COLUMNS, STATE_FEATURES
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.tabulate import FOLDS, describe, fold_of, learn
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import KINDS, Row
@@ -26,7 +26,7 @@ def league(altered=None):
 
 
 def randomised(rows, start):
-    """The same match up to a row, anything at all from there on (by the people seen before)."""
+    """The same match up to a row, and random deliveries (by the same people) from there on."""
     random = np.random.default_rng(start)
     rows, count = rows.copy(), len(rows) - start
 
@@ -54,7 +54,7 @@ def randomised(rows, start):
 @pytest.fixture(scope="module")
 def original():
     book = collect(league())
-    return book, describe(Ledger(book), learn(Ledger(book)), out_of_fold=True)
+    return book, describe(Scoreboard(book), learn(Scoreboard(book)), out_of_fold=True)
 
 
 @pytest.mark.parametrize(("match", "back"), [(3, 200), (17, 90), (8, 40)])
@@ -63,27 +63,27 @@ def test_no_feature_of_a_sample_changes_with_its_own_ball_or_later_ones(original
     rows = np.flatnonzero(book.match == match)
     row = int(rows[-back])
     changed = collect(league((match, len(rows) - back)))
-    learned = learn(Ledger(changed))
-    after = describe(Ledger(changed), learned, out_of_fold=True)
+    learned = learn(Scoreboard(changed))
+    after = describe(Scoreboard(changed), learned, out_of_fold=True)
     assert not torch.equal(before.label[row:], after.label[row:])
 
     for name in ("state", "career", "roles", "score"):
         # Also every earlier row of the same match.
-        told, again = getattr(before, name), getattr(after, name)
-        same = (told[rows[0] : row + 1] == again[rows[0] : row + 1]).all(0)
+        old, new = getattr(before, name), getattr(after, name)
+        same = (old[rows[0] : row + 1] == new[rows[0] : row + 1]).all(0)
         assert same.all(), f"{name} changed in columns {torch.nonzero(~same).squeeze(1).tolist()}"
     first = int(before.first[row])
     for name in ("ball", "people", "over", "ball_in_over"):
         assert torch.equal(getattr(before, name)[first:row], getattr(after, name)[first:row])
     assert torch.equal(before.people[row], after.people[row])
 
-    # What comes after does change, and so does what other folds are told: the alteration was not overlooked.
+    # Later rows and the careers of other folds do change: the alteration had an effect.
     assert not torch.equal(before.state[row + 1 : rows[-1]], after.state[row + 1 : rows[-1]])
     others = torch.tensor([fold_of(info.file) != fold_of(before.matches[match].file) for info in before.matches])
     assert not torch.equal(before.career[others[before.match]], after.career[others[after.match]])
 
 
-def test_a_training_match_is_not_told_about_any_match_of_its_fold(original):
+def test_careers_of_a_training_match_leave_out_its_fold(original):
     book, before = original
     fold = fold_of(book.matches[0].file)
     members = [number for number, match in enumerate(book.matches) if fold_of(match.file) == fold]
@@ -92,7 +92,7 @@ def test_a_training_match_is_not_told_about_any_match_of_its_fold(original):
     for number in members[1:]:
         changed[number] = replace(changed[number], rows=randomised(changed[number].rows, 30))
     again = collect(changed)
-    after = describe(Ledger(again), learn(Ledger(again)), out_of_fold=True)
+    after = describe(Scoreboard(again), learn(Scoreboard(again)), out_of_fold=True)
     rows = before.match == members[0]
     assert torch.equal(before.career[rows], after.career[after.match == members[0]])
     assert torch.equal(before.state[rows], after.state[after.match == members[0]])
@@ -102,19 +102,19 @@ def test_every_fold_has_matches():
     assert {fold_of(match.file) for match in simulate(MATCHES, seed=5)} == set(range(FOLDS))
 
 
-def test_new_matches_are_told_what_all_training_matches_teach(original):
+def test_careers_of_other_matches_come_from_all_training_matches(original):
     book, _ = original
-    learned = learn(Ledger(book))
-    strangers = collect(simulate(8, seed=99))
-    table = describe(Ledger(strangers), learned, out_of_fold=False)
-    assert len(table) == len(strangers) and table.samples == len(strangers) - len(strangers.innings)
+    learned = learn(Scoreboard(book))
+    others = collect(simulate(8, seed=99))
+    table = describe(Scoreboard(others), learned, out_of_fold=False)
+    assert len(table) == len(others) and table.samples == len(others) - len(others.innings)
     assert table.state.isfinite().all() and table.career.isfinite().all()
     # Player ids mean the same names as in training, and some players were never seen.
     known = table.ids[:, 3] > 0
     names = [learned.index.players[number - 1][1] for number in table.ids[known, 3].tolist()]
     assert names == [table.names[person] for person in table.people[known, 1].tolist()]
     assert 0 < int((~known).sum()) < len(table)
-    # A stranger's career is empty, and the role comes from the place in the batting order.
+    # An unknown player's career is empty, and the role comes from the place in the batting order.
     assert (table.career[~known][:, CAREER_COLUMNS["striker_identity"]] == 0).all()
     assert (table.roles > 0).all()
 
@@ -130,13 +130,13 @@ def test_histories_and_samples_follow_from_the_rows(original):
     assert (table.match.diff() >= 0).all()
 
 
-def test_the_prior_is_a_distribution_that_knows_something(original):
+def test_the_prior_is_a_distribution_that_beats_the_frequencies(original):
     _, table = original
     prior = table.state[:, PRIOR_COLUMNS].float()
     assert torch.allclose(prior.exp().sum(1), torch.ones(len(table)), atol=2e-3)
     shares = (table.class_counts() / table.samples).log()
-    told = -prior[table.sample, table.label[table.sample]].mean()
-    assert told < -shares[table.label[table.sample]].mean()
+    loss = -prior[table.sample, table.label[table.sample]].mean()
+    assert loss < -shares[table.label[table.sample]].mean()
 
 
 def test_every_column_has_a_name_and_a_place():

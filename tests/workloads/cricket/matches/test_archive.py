@@ -18,7 +18,7 @@ def pack(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED
     return path
 
 
-def test_a_zip_and_a_directory_of_the_same_files_read_alike(tmp_path):
+def test_a_zip_and_a_directory_of_the_same_files_give_the_same_content(tmp_path):
     files = {"2.json": b"two", "1.json": b"one", "README.txt": b"not a match"}
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -35,7 +35,7 @@ def test_files_in_a_zip_are_known_by_their_last_name(tmp_path):
     assert list(opened.read(opened.names)) == [("1.json", b"one")]
 
 
-def test_the_digest_follows_the_content_and_nothing_else(tmp_path):
+def test_the_digest_depends_on_the_content_alone(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "1.json").write_bytes(b"one")
@@ -47,20 +47,20 @@ def test_the_digest_follows_the_content_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../1.json", "/etc/1.json", "a/../../1.json", "..\\1.json", "C:1.json"])
-def test_a_name_that_leads_out_of_the_zip_is_refused(tmp_path, name):
+def test_a_member_that_points_outside_the_zip_is_refused(tmp_path, name):
     path = pack(tmp_path / "matches.zip", {"1.json": b"{}", name: b"{}"})
     with pytest.raises(UserError, match=r"a name that points outside it; nothing was read") as error:
         open_archive(path)
     assert "1.json" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_bomb_is_refused_by_its_ratio_before_it_is_unpacked(tmp_path):
+def test_a_zip_bomb_is_refused_by_its_ratio_before_unpacking(tmp_path):
     path = pack(tmp_path / "matches.zip", {"bomb.json": b"0" * (8 << 20)})
     with pytest.raises(UserError, match=r"bomb.json unpacks \d+ times to 8388608 bytes"):
         open_archive(path)
 
 
-def test_many_files_that_are_large_together_are_refused(tmp_path, monkeypatch):
+def test_limits_on_total_size_and_file_count_are_enforced(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 100)
     with pytest.raises(UserError, match="unpacks to more than"):
         open_archive(pack(tmp_path / "matches.zip", {"1.json": b"x" * 60, "2.json": b"y" * 60}))
@@ -74,7 +74,7 @@ def test_many_files_that_are_large_together_are_refused(tmp_path, monkeypatch):
     ("content", "words"),
     [(b"", "not a readable zip"), (b"PK\x03\x04 cut short", "not a readable zip"), (None, "no such directory or zip")],
 )
-def test_what_is_no_zip_is_refused_with_its_name(tmp_path, content, words):
+def test_a_file_that_is_not_a_zip_is_refused_with_its_name(tmp_path, content, words):
     path = tmp_path / "matches.zip"
     if content is not None:
         path.write_bytes(content)
@@ -105,7 +105,7 @@ def test_a_member_that_cannot_be_unpacked_says_why(tmp_path):
     assert isinstance(reason, str) and reason.startswith("cannot be unpacked") and content == b"fine"
 
 
-def test_a_size_that_lies_does_not_fill_the_memory(tmp_path):
+def test_a_forged_size_cannot_fill_the_memory(tmp_path):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as container:
         container.writestr("1.json", b"0" * (64 << 20))

@@ -1,11 +1,11 @@
-"""The simulated league: quick, the same for a seed, by the rules of the game, and with something to learn."""
+"""The simulated league: reproducible, by the rules of the game, and with skills to learn."""
 
 from itertools import pairwise
 
 import numpy as np
 
 from lockstep.workloads.cricket.columns import OUTCOMES
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.matches.league import hidden_league, simulate
 from lockstep.workloads.cricket.matches.match import KINDS, Row
 from lockstep.workloads.cricket.matches.scorebook import collect
@@ -20,20 +20,20 @@ def test_a_seed_gives_the_same_league_and_another_gives_another():
 
 def test_matches_keep_the_rules():
     book = collect(simulate(40, seed=3))
-    ledger = Ledger(book)
-    assert len(book.innings) == 80 and ledger.wickets.max() <= 9 and ledger.legal_balls.max() <= 119
+    scoreboard = Scoreboard(book)
+    assert len(book.innings) == 80 and scoreboard.wickets.max() <= 9 and scoreboard.legal_balls.max() <= 119
     # A chase ends when the target is reached, and not a ball later.
-    chase = ledger.target > 0
-    assert (ledger.runs[chase] < ledger.target[chase]).all()
+    chase = scoreboard.target > 0
+    assert (scoreboard.runs[chase] < scoreboard.target[chase]).all()
     assert (book["batter"] != book["nonstriker"]).all()
     # Nobody is out off a free hit, nobody is stumped by the quick bowlers, and over follows over.
-    assert (ledger.label[ledger.free_hit] != OUTCOMES.index("wicket")).all()
+    assert (scoreboard.label[scoreboard.free_hit] != OUTCOMES.index("wicket")).all()
     assert (book["kind"][np.isin(book["over"], range(6))] != KINDS.index("stumped")).all()
-    assert (ledger.in_over.before(ledger.legal) < 6).all()
-    assert (book["over"] == ledger.legal_balls // 6).all()
+    assert (scoreboard.in_over.before(scoreboard.legal) < 6).all()
+    assert (book["over"] == scoreboard.legal_balls // 6).all()
     # Nobody bowls more than four overs or for the side that bats.
     spell = np.bincount(np.unique(book.innings_of * 32 + book["over"], return_inverse=True)[1])
-    assert spell.min() >= 1 and ledger.by_player("bowler").before(ledger.legal).max() < 24
+    assert spell.min() >= 1 and scoreboard.by_player("bowler").before(scoreboard.legal).max() < 24
     assert not set(book["bowler"][book.innings_of == 0]) & set(book["batter"][book.innings_of == 0])
 
 
@@ -47,15 +47,15 @@ def test_the_strike_changes_with_odd_runs_and_overs():
         assert changed == ((now.batter_runs % 2 == 1) ^ (then.over != now.over))
 
 
-def test_outcomes_come_about_as_often_as_in_life():
-    shares = np.bincount(Ledger(collect(simulate(60, seed=5))).label, minlength=7) / sum(
+def test_outcomes_are_about_as_frequent_as_in_real_matches():
+    shares = np.bincount(Scoreboard(collect(simulate(60, seed=5))).label, minlength=7) / sum(
         len(match.rows) for match in simulate(60, seed=5)
     )
     life = np.array([0.39, 0.34, 0.07, 0.0045, 0.095, 0.042, 0.057])
     assert (np.abs(shares - life) < [0.08, 0.08, 0.03, 0.01, 0.04, 0.04, 0.03]).all()
 
 
-def test_hidden_skills_show_in_what_players_do():
+def test_hidden_skills_show_in_the_outcomes():
     random = np.random.default_rng([7, 300])
     skill = hidden_league(random).batting[:, OUTCOMES.index("six")]
     book = collect(simulate(300, seed=7))
@@ -65,5 +65,5 @@ def test_hidden_skills_show_in_what_players_do():
     sixes = np.bincount(book["batter"], book["batter_runs"] == 6, len(true)) / np.maximum(faced, 1)
     often = faced > 400
     assert often.sum() > 20 and np.corrcoef(true[often], sixes[often])[0, 1] > 0.6
-    # Some players are seen once or twice: strangers in validation.
+    # Some players appear once or twice, so that validation has unknown ones.
     assert ((faced > 0) & (faced < 30)).sum() > 5

@@ -1,4 +1,4 @@
-"""Match files: what is read from both format versions, the rules for odd matches, and reasons for refusing others."""
+"""Match files: what is read from both format versions, the rules for special cases, and reasons for refusals."""
 
 import json
 
@@ -65,7 +65,7 @@ def test_a_delivery_is_read_field_by_field():
     assert (names[second.player_out], names[second.fielder]) == ("A", "Y")
 
 
-def test_a_match_is_read_with_its_circumstances():
+def test_a_match_is_read_with_venue_teams_and_toss():
     match = read(document(innings([delivery()])))
     assert (match.venue, match.city, match.date, match.teams) == ("Park, Town", "Town", "2020-02-29", ("Reds", "Blues"))
     assert match.players == {"A": "key-a", "B": "name:B", "C": "name:C", "X": "key-x", "Y": "name:Y"}
@@ -95,7 +95,7 @@ def test_a_match_flagged_as_fifty_overs_is_read_as_the_twenty_it_had():
         read(document(late, overs=50))
 
 
-def test_who_retires_hurt_costs_no_wicket_but_ends_the_delivery_as_one():
+def test_retiring_hurt_is_a_wicket_outcome_but_costs_no_wicket():
     hurt = delivery(wickets=[{"kind": "retired hurt", "player_out": "A"}])
     out = delivery(wickets=[{"kind": "run out", "player_out": "B"}, {"kind": "retired out", "player_out": "A"}])
     first, second = rows_of(read(document(innings([hurt, out]))))
@@ -103,7 +103,7 @@ def test_who_retires_hurt_costs_no_wicket_but_ends_the_delivery_as_one():
     assert (KINDS[second.kind], second.wickets) == ("run out", 2)
 
 
-def test_the_powerplay_is_taken_from_the_file_and_is_six_overs_without():
+def test_the_powerplay_comes_from_the_file_and_defaults_to_six_overs():
     overs = [[delivery()]] * 8
     shortened = innings(*overs, powerplays=[{"from": 0.1, "to": 3.7, "type": "mandatory"}])
     assert [row.powerplay for row in rows_of(read(document(shortened)))] == [1, 1, 1, 1, 0, 0, 0, 0]
@@ -111,14 +111,14 @@ def test_the_powerplay_is_taken_from_the_file_and_is_six_overs_without():
 
 
 @pytest.mark.parametrize("missing", ["venue", "city", "dates", "gender", "overs", "players", "registry", "toss"])
-def test_what_a_match_can_do_without_may_be_missing(missing):
+def test_optional_fields_may_be_missing(missing):
     content = document(innings([delivery()]))
     del content["info"][missing]
     assert len(read(content).rows) == 1
 
 
 @pytest.mark.parametrize("date", [["soon"], ["2020-02-30"], [2020], [], None])
-def test_an_odd_date_is_no_date(date):
+def test_an_invalid_date_counts_as_missing(date):
     assert read(document(dates=date)).date == ""
 
 
@@ -130,7 +130,7 @@ BROKEN = {
     "a list": (b"[]", "the file is not a JSON object"),
     "no info": (b"{}", "the file has no 'info'"),
     "one team": (document(teams=["Reds"]), "info.teams is not a pair"),
-    "innings of strangers": (
+    "innings of another team": (
         document(innings([delivery()], team="Greens")),
         "'Greens' is not one of the match's teams",
     ),
@@ -149,7 +149,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_file_that_is_no_match_is_refused_with_the_reason(case):
+def test_an_invalid_match_file_is_refused_with_the_reason(case):
     content, words = BROKEN[case]
     with pytest.raises(NotAMatch) as error:
         read(content)

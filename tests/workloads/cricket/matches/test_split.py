@@ -1,4 +1,4 @@
-"""Which match is for what: the stated shuffle, split files, and every way that one of them can be wrong."""
+"""Splits: the default shuffle, split files, and every way that a split file can be wrong."""
 
 import json
 import random
@@ -24,7 +24,7 @@ def split_file(tmp_path, content):
     return str(path)
 
 
-def test_the_default_is_eighty_ten_ten_of_the_sorted_names_shuffled_by_python():
+def test_the_default_split_is_80_10_10_of_the_sorted_names_shuffled_by_python():
     names = [f"{number}.json" for number in range(3046)]
     expected = sorted(names)
     random.Random(42).shuffle(expected)
@@ -67,6 +67,6 @@ def test_a_bad_split_file_is_refused_in_one_line_that_names_it(folder, tmp_path,
     assert words in str(error.value) and "split.json" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_split_file_that_is_not_there_is_refused(folder, tmp_path):
+def test_a_missing_split_file_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         check_source(str(folder), str(tmp_path / "missing.json"), 42)

@@ -1,4 +1,4 @@
-"""The GPU's kernels are the operators: held to them by Triton's interpreter, and on a GPU by the GPU."""
+"""The kernels equal the eager operators: checked with Triton's interpreter, and on a GPU if there is one."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ RELATIONS, TARGETS = 3, 2
 
 
 def random_edges(samples, length, device):
-    """Edges by chance; the first ball hears nobody, the first sample has a node that hears none and few matchups."""
+    """Random edges; the first ball has no incoming edge, and one node of the first sample reads no ball."""
     numbers = torch.Generator().manual_seed(7)
     allowed = torch.rand(samples, RELATIONS, length, length, generator=numbers) < 0.3
     allowed[:, :, 0] = False
@@ -34,7 +34,7 @@ def random_edges(samples, length, device):
 
 
 def results(device, samples, length, channels, heads, fuse):
-    """What every operator gives, and every gradient, by name."""
+    """The output of every operator and every gradient, by name."""
     torch.manual_seed(3)
     balls = torch.randn(samples, length, channels).to(device).requires_grad_()
     nodes = torch.randn(samples, TARGETS, channels).to(device).requires_grad_()
@@ -55,11 +55,11 @@ def results(device, samples, length, channels, heads, fuse):
             leaves = {"balls": balls, **dict(operator.named_parameters())}
             if "nodes" in name or "mask" in name:
                 leaves["nodes"] = nodes
-            wanted = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
+            gradient = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
             found[name] = out.detach()
             found |= {
                 f"{name}, {leaf}": g
-                for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), wanted), strict=True)
+                for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), gradient), strict=True)
             }
     finally:
         used_by.kernels_fit = fits
@@ -67,15 +67,15 @@ def results(device, samples, length, channels, heads, fuse):
 
 
 def compare(device, *sizes):
-    """Every number of the kernels is the operators', as far as the largest of its kind can be told apart."""
+    """Compare kernels and operators, relative to the largest number of each tensor."""
     ours, theirs = results(device, *sizes, fuse=True), results(device, *sizes, fuse=False)
-    for name, wanted in theirs.items():
-        largest = float(wanted.abs().max())
+    for name, expected in theirs.items():
+        largest = float(expected.abs().max())
         assert largest > 0.01, name
-        assert float((ours[name] - wanted).abs().max()) < 3e-5 * largest, name
+        assert float((ours[name] - expected).abs().max()) < 3e-5 * largest, name
 
 
-def test_kernels_compute_the_operators(interpret):
+def test_kernels_equal_the_eager_operators(interpret):
     interpret(__file__)
 
 
@@ -90,7 +90,7 @@ def test_the_kernels_can_be_built_for_a_gpu(build_kernels):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("length", [24, 72, 143])
-def test_kernels_compute_the_operators_on_a_gpu(length):
+def test_kernels_equal_the_eager_operators_on_a_gpu(length):
     torch.set_float32_matmul_precision("highest")
     compare(torch.device("cuda"), 16, length, 128, 4)
 

@@ -1,4 +1,4 @@
-"""The network as a whole: what it sees, what it does not, and that all of it is trained."""
+"""The whole network: what its prediction depends on, and that every weight is trained."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def network(variant="base", dropped="", dropout=0.1, layers=3):
     kept = kept_relations(dropped)
     sizes = Sizes(16, layers, 2, dropout, 0.2, 8, kept, VARIANTS[variant])
     built = CricketNetwork(sizes, Vocabulary(4, 5, 40), PRIOR)
-    # Away from the start, where heads are small and modulation is none.
+    # Random weights: initially the last layers are zero and FiLM is the identity, so gradients would be zero.
     for parameter in built.parameters():
         if parameter.dim() > 1:
             parameter.data += torch.randn_like(parameter) * 0.1
@@ -49,7 +49,7 @@ def test_every_weight_of_every_variant_is_trained(make_table, variant):
     assert untouched == []
 
 
-def test_an_untrained_network_predicts_how_often_each_outcome_comes(make_table):
+def test_an_untrained_network_predicts_the_outcome_frequencies(make_table):
     table = make_table([30])
     sizes = Sizes(16, 2, 2, 0.0, 0.0, 8, EVERYTHING, VARIANTS["full"])
     built = CricketNetwork(sizes, Vocabulary(4, 5, 40), PRIOR)
@@ -57,7 +57,7 @@ def test_an_untrained_network_predicts_how_often_each_outcome_comes(make_table):
     torch.testing.assert_close(found, PRIOR.expand_as(found) / PRIOR.sum())
 
 
-def test_features_are_scaled_and_outliers_held_back(make_table):
+def test_features_are_standardised_and_outliers_clipped(make_table):
     table = make_table([30])
     scales = scales_of(table)
     samples = gather(table, table.phase(), table.sample, 29)
@@ -68,14 +68,14 @@ def test_features_are_scaled_and_outliers_held_back(make_table):
     assert float(Scaling(scales)(samples).state.max()) == 8.0
 
 
-def test_the_longer_a_history_is_padded_the_less_it_matters(make_table):
+def test_more_padding_does_not_change_the_prediction(make_table):
     table, built = make_table([50, 40]), network("full")
     rows = torch.tensor([3, 20, 49, 70])
     short, long = (built(gather(table, table.phase(), rows, length), None) for length in (49, 83))
     torch.testing.assert_close(short, long, atol=1e-5, rtol=1e-4)
 
 
-def test_nothing_of_the_delivery_itself_or_after_it_is_seen(make_table):
+def test_the_delivery_itself_and_later_ones_do_not_change_the_prediction(make_table):
     table, built = make_table([50, 40]), network("full")
     rows = torch.tensor([10, 30, 60])
     before = built(gather(table, table.phase(), rows, 49), None)
@@ -90,7 +90,7 @@ def test_nothing_of_the_delivery_itself_or_after_it_is_seen(make_table):
         torch.testing.assert_close(after[0], before[rows.tolist().index(row)], atol=1e-6, rtol=1e-5)
 
 
-def test_a_forecast_does_not_depend_on_its_company(make_table):
+def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(make_table):
     table, built = make_table([50, 40]), network("hybrid")
     samples = gather(table, table.phase(), table.sample[:60], 49)
     noise = torch.arange(60) * 77777
@@ -99,7 +99,7 @@ def test_a_forecast_does_not_depend_on_its_company(make_table):
     torch.testing.assert_close(part, whole[20:25], atol=1e-5, rtol=1e-4)
 
 
-def test_a_hidden_player_is_hidden_wherever_he_stands():
+def test_id_dropout_hides_a_player_everywhere_in_a_sample():
     tables, noise, ids = network().embeddings, torch.arange(5000) * 1234567, torch.full((5000,), 3)
     hidden = tables.hide("player", ids, noise) == 0
     assert 0.17 < float(hidden.float().mean()) < 0.23
@@ -108,7 +108,7 @@ def test_a_hidden_player_is_hidden_wherever_he_stands():
     assert torch.equal(tables.hide("player", ids, None), ids)
 
 
-def test_dropped_relations_take_their_weights_with_them(make_table):
+def test_dropped_relations_have_no_weights(make_table):
     table, whole = make_table([40]), network()
     samples = gather(table, table.phase(), table.sample, 39)
     for relation in RELATIONS:
@@ -122,7 +122,7 @@ def test_dropped_relations_take_their_weights_with_them(make_table):
     assert silent.rounds[0].balls is None and silent.balls is not None
 
 
-def test_unknown_relations_and_a_graph_without_end_are_refused():
+def test_unknown_relations_and_a_graph_without_a_query_are_refused():
     with pytest.raises(UserError, match=r"same_bowlr.*nearest is same_bowler"):
         kept_relations("same_bowlr")
     with pytest.raises(UserError, match="nothing reaches the prediction"):

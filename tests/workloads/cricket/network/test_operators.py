@@ -1,4 +1,4 @@
-"""One round of the dense network is PyTorch Geometric's HeteroConv on the same graph with the same weights."""
+"""One round of the dense network equals PyTorch Geometric's HeteroConv on the same graph with the same weights."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def random_(*shape):
 
 
 class Reference:
-    """A HeteroConv whose weights are poured into our layers."""
+    """A HeteroConv whose weights are copied to our layers."""
 
     def __init__(self, context, query, balls):
         self.context, self.query, self.balls = context, query, balls
@@ -73,7 +73,7 @@ class Reference:
         for layer in (context, query, balls):
             for parameter in layer.parameters():
                 torch.nn.init.normal_(parameter, std=0.3)
-        # What several relations add to one target is poured in piece by piece.
+        # Terms that several relations add to one target are summed into our single one.
         for shared in (context.bias, query.bias, balls.messages.root.weight, balls.messages.root.bias):
             torch.nn.init.zeros_(shared)
         for triple in graph.all_triples():
@@ -98,7 +98,7 @@ class Reference:
             set_(parameter, random_(*parameter.shape))
         self.bias_of(target).data += conv.bias.data
         if source != "ball":
-            # One edge: only the source's projection arrives, whatever else the operator holds.
+            # One edge: the message is the source's projection, whatever the attention weights are.
             self.matrix_of(triple).copy_(conv.lin_l.weight.data.T)
             self.bias_of(target).data += conv.lin_l.bias.data
             return conv
@@ -179,7 +179,7 @@ def set_(parameter, value):
         parameter.copy_(value)
 
 
-def test_one_round_is_pytorch_geometrics(make_table):
+def test_one_round_equals_pytorch_geometric(make_table):
     torch.manual_seed(1)
     table = make_table([60, 33])
     layers = [kind(CHANNELS, HEADS, EVERYTHING, 0.0, "x") for kind in (ContextLayer, QueryLayer, BallLayer)]
@@ -192,13 +192,13 @@ def test_one_round_is_pytorch_geometrics(make_table):
     for layer in layers:
         layer.norm = torch.nn.Identity()
     nodes = Nodes(context, query, balls)
-    heard = [layers[0](nodes, edges, None, None), layers[1](nodes, edges, None, None)]
-    heard.append(layers[2](balls, edges, None, None))
+    ours_after = [layers[0](nodes, edges, None, None), layers[1](nodes, edges, None, None)]
+    ours_after.append(layers[2](balls, edges, None, None))
     for number, row in enumerate(rows.tolist()):
         past = row - int(table.first[row])
         expected = reference.messages(table, row, context[number], query[number], balls[number, length - past :])
         for place, node in enumerate(CONTEXT):
-            torch.testing.assert_close(heard[0][number, place] - context[number, place], expected[node][0])
-        torch.testing.assert_close(heard[1][number] - query[number], expected["query"][0])
-        ours = heard[2][number, length - past :] - balls[number, length - past :]
+            torch.testing.assert_close(ours_after[0][number, place] - context[number, place], expected[node][0])
+        torch.testing.assert_close(ours_after[1][number] - query[number], expected["query"][0])
+        ours = ours_after[2][number, length - past :] - balls[number, length - past :]
         torch.testing.assert_close(ours, expected["ball"])

@@ -1,4 +1,4 @@
-"""Numbers worked out by hand, and sums that add up in any number of parts."""
+"""Metrics worked out by hand, and sums that can be added in any number of parts."""
 
 from types import SimpleNamespace
 
@@ -31,13 +31,13 @@ def count(rows, weight=None):
     return OutcomeTally(PRIOR).count(LOGS[rows], SimpleNamespace(phase=PHASE[rows]), LABELS[rows], weight)
 
 
-def test_four_forecasts_by_hand():
+def test_four_predictions_worked_out_by_hand():
     found = OutcomeTally(PRIOR).numbers(count([0, 1, 2, 3]))
     assert found["samples"] == 4
     assert found["log_loss"] == pytest.approx(-torch.tensor([0.6, 0.3, 0.2, 0.7]).log().mean().item(), rel=1e-6)
     assert found["accuracy"] == 0.5
     assert found["top_2_accuracy"] == found["top_3_accuracy"] == 1.0
-    # Dot: named twice, right once, came twice; wicket: right every time; single: named once, wrong.
+    # Dot: predicted twice, right once, occurred twice; wicket: always right; single: predicted once, wrong.
     assert found["macro_f1"] == pytest.approx((0.5 + 1.0) / 7)
     assert found["weighted_f1"] == pytest.approx((0.5 * 2 + 0.0 * 1 + 1.0 * 1) / 4)
     # The two forecasts of 0.6 are right once: off by 0.2 together. 0.5 is wrong, 0.7 right: off by 0.5 and by 0.3.
@@ -50,17 +50,17 @@ def test_four_forecasts_by_hand():
     assert found["expected_runs_mae"] == pytest.approx(sum(map(abs, errors)) / 4, rel=1e-5)
 
 
-def test_sums_add_up_and_padding_counts_for_nothing():
+def test_sums_are_additive_and_ignore_padding():
     whole = count([0, 1, 2, 3])
     parts = count([3, 0, 0], [1.0, 1.0, 0.0]) + count([2, 1, 1], [1.0, 1.0, 0.0])
     torch.testing.assert_close(parts, whole)
 
 
-def test_shifted_thresholds_name_what_is_rarer_than_its_forecast():
+def test_shifted_predictions_prefer_outcomes_above_their_prior():
     logs = forecasts((0.42, 0.28, 0.15))
     inputs = SimpleNamespace(phase=torch.zeros(1, dtype=torch.int64))
     sums = metrics.unfold(OutcomeTally(PRIOR).count(logs, inputs, torch.tensor([6]), torch.ones(1)))
-    # 0.15 / 0.05^0.8 = 1.65 is more than 0.0375 / 0.01^0.8 = 1.49 and 0.42 / 0.4^0.8 = 0.87: a wicket is named.
+    # 0.15 / 0.05^0.8 = 1.65 is more than 0.0375 / 0.01^0.8 = 1.49 and 0.42 / 0.4^0.8 = 0.87: wicket is predicted.
     assert sums["shifted"].nonzero().tolist() == [[6, 6]]
     assert sums["confusion"].nonzero().tolist() == [[6, 0]]
 
@@ -74,7 +74,7 @@ def test_a_report_has_every_table():
     assert dots[-1] == {"samples": 2, "forecast": pytest.approx(0.6), "came": 0.5}
 
 
-def test_pictures_are_written(tmp_path):
+def test_charts_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     from lockstep.workloads.cricket.reports import report
 

@@ -21,9 +21,11 @@ from lockstep.workloads.cricket.features.table import DeliveryTable, Entities, M
 
 FORMAT = 3
 """Increase it with every change of what is stored or how it is computed, so that older caches are rebuilt."""
-_WORDS, _KNOWLEDGE = "words.json", "knowledge.safetensors"
+_TEXT, _KNOWLEDGE = "words.json", "knowledge.safetensors"
+"""File names: everything that is not a tensor, and what was learned from the training matches."""
 _KEPT_NARROW = ("runs", "score", "ball", "career")
-_MAX_WORDS = 1 << 30
+"""Columns that a table holds in narrow types in memory, too; all others are widened when read."""
+_MAX_TEXT = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -65,27 +67,28 @@ def write_store(
     workspace = path.with_name(temporary_name(path.name))
     workspace.mkdir()
     try:
-        words: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "source": source}
-        words["tables"] = {}
+        text: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "source": source}
+        text["tables"] = {}
         for part, table in tables:
             save_file({name: _narrow(tensor) for name, tensor in table.tensors().items()}, workspace / _file(part))
             matches = [[match.file, match.date, match.teams, match.venue] for match in table.matches]
-            words["tables"][part] = {"names": table.names, "matches": matches, "longest": table.longest}
+            text["tables"][part] = {"names": table.names, "matches": matches, "longest": table.longest}
         save_file({name: tensor.contiguous() for name, tensor in knowledge.tensors().items()}, workspace / _KNOWLEDGE)
-        # Sizes detect truncated files: after a crash the file system may show them under their final name.
-        words["sizes"] = {file.name: file.stat().st_size for file in sorted(workspace.iterdir())}
-        write_durably(workspace / _WORDS, json.dumps(words).encode())
+        # Sizes detect truncated files: after a crash, the file system may show unwritten data under its final name.
+        text["sizes"] = {file.name: file.stat().st_size for file in sorted(workspace.iterdir())}
+        write_durably(workspace / _TEXT, json.dumps(text).encode())
+        # Written last and renamed at once: a reader sees the old store, none, or the whole new one.
         replace_directory(workspace, path)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a directory holds a complete store of this format."""
+    """Whether a directory holds a complete store of this format; damaged ones count as absent and are rebuilt."""
     try:
-        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
-        return words["format"] == FORMAT and all(
-            (path / name).stat().st_size == size for name, size in words["sizes"].items()
+        text = json.loads(read_regular(path / _TEXT, _MAX_TEXT))
+        return text["format"] == FORMAT and all(
+            (path / name).stat().st_size == size for name, size in text["sizes"].items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -94,24 +97,27 @@ def is_whole(path: Path) -> bool:
 def read_store(path: Path) -> Store:
     """Read the store in a directory; ValueError if it is not one."""
     try:
-        words = json.loads(read_regular(path / _WORDS, _MAX_WORDS))
-        index = EntityIndex.from_json(words["index"])
-        tables = {part: _table(path / _file(part), text) for part, text in words["tables"].items()}
-        source = str(words["source"])
+        text = json.loads(read_regular(path / _TEXT, _MAX_TEXT))
+        index = EntityIndex.from_json(text["index"])
+        tables = {part: _table(path / _file(part), description) for part, description in text["tables"].items()}
+        source = str(text["source"])
         knowledge = Knowledge.from_tensors(load_file(path / _KNOWLEDGE))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a store of tables ({error})") from error
-    return Store(tables, index, knowledge, tuple(words["notes"]), source)
+    return Store(tables, index, knowledge, tuple(text["notes"]), source)
 
 
 def _file(part: str) -> str:
     return f"{part}.safetensors"
 
 
-def _table(path: Path, text: dict[str, Any]) -> DeliveryTable:
+def _table(path: Path, description: dict[str, Any]) -> DeliveryTable:
     tensors = {name: tensor if name in _KEPT_NARROW else _widen(tensor) for name, tensor in load_file(path).items()}
-    matches = tuple(MatchInfo(file, date, (one, other), venue) for file, date, (one, other), venue in text["matches"])
-    return DeliveryTable(**tensors, names=tuple(text["names"]), matches=matches, longest=text["longest"])
+    matches = tuple(
+        MatchInfo(file, date, (one, other), venue) for file, date, (one, other), venue in description["matches"]
+    )
+    names, longest = tuple(description["names"]), description["longest"]
+    return DeliveryTable(**tensors, names=names, matches=matches, longest=longest)
 
 
 def _narrow(tensor: Tensor) -> Tensor:

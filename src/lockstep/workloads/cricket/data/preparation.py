@@ -20,7 +20,7 @@ from lockstep.workloads.cricket.data.cache import (
     read_store,
     write_store,
 )
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DeliveryTable, Entities
 from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn
 from lockstep.workloads.cricket.matches.archive import Archive, named, open_archive
@@ -61,11 +61,12 @@ def open_store(settings: CricketSettings, world: World) -> Store:
         with _data_errors():
             return str(prepare(settings))
 
+    # Rank 0 prepares while the others wait for the path; then every rank reads the files itself.
     path = Path(world.led(find))
     store: Store | None = None
     with contextlib.suppress(ValueError):
         store = read_store(path)
-    # Ranks decide together: if one of them cannot read the store, all of them fail with the same message.
+    # Ranks decide together: if one of them cannot read the store, all fail with the same message.
     if world.agree(int(store is None)):
         raise UserError(f"cache_dir {path.parent}: not all ranks can read {path.name} there; use a shared disk")
     assert store is not None
@@ -90,7 +91,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     # One rank reads first and reports errors; the others then read files that are known to be valid.
     world.led(read)
     book = books[0] if books else _other_matches(data, bad_files, store)[0]
-    return describe(Ledger(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
+    return describe(Scoreboard(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
 
 
 def _tell(notes: Iterable[str]) -> None:
@@ -126,7 +127,7 @@ def prepare(settings: CricketSettings) -> Path:
     for part, book in books.items():
         if not len(book):
             raise UserError(f"data {settings.data}: no match for {part} has a delivery; give more matches")
-    learned = learn(Ledger(books[TRAIN]))
+    learned = learn(Scoreboard(books[TRAIN]))
     try:
         write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
@@ -142,7 +143,7 @@ def _chosen(matches: list[Match], files: tuple[str, ...]) -> list[Match]:
 def _tables(books: dict[str, Scorebook], learned: Learned) -> Iterator[tuple[str, DeliveryTable]]:
     """Yield one table after the other, so that only one is in memory."""
     for part, book in books.items():
-        yield part, describe(Ledger(book), learned, out_of_fold=part == TRAIN)
+        yield part, describe(Scoreboard(book), learned, out_of_fold=part == TRAIN)
 
 
 def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:

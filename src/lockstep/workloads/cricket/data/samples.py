@@ -57,6 +57,7 @@ class Deliveries:
         """`lengths`: history length of each group, ascending; `balls`: whether histories are read at all."""
         self._table, self._phase = table, table.phase()
         history = table.sample - table.first[table.sample]
+        # History i of an innings has i balls, so the longest group must fit the last ball of the longest innings.
         assert not len(history) or int(history.max()) <= lengths[-1], "a history is longer than the longest group"
         self.lengths = lengths if balls else (0,)
         group = torch.bucketize(history, torch.tensor(lengths, device=table.device))
@@ -84,6 +85,7 @@ def grouped(table: DeliveryTable, groups: int, balls: bool) -> Deliveries:
 def group_lengths(longest: int, groups: int) -> tuple[int, ...]:
     """Evenly spaced history lengths; the last fits the last sample of the longest innings."""
     most = max(longest - 1, groups)
+    # Negated floor division rounds up.
     return tuple(-(-most * number // groups) for number in range(1, groups + 1))
 
 

@@ -5,17 +5,21 @@ import torch
 from torch import Tensor
 
 from lockstep.workloads.cricket.columns import CAREER_COLUMNS, CAREER_WIDTH, ROLES
-from lockstep.workloads.cricket.features.knowledge import Knowledge, Subject, members
+from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge, members
 from lockstep.workloads.cricket.features.roles import batting_role
-from lockstep.workloads.cricket.features.running import Groups
+from lockstep.workloads.cricket.features.running_sums import Groups
 from lockstep.workloads.cricket.features.skills import CLASSES
 
 _RATE_BALLS, _RATE_EVENTS = 60.0, 3.0
-"""Deliveries of an average player that are mixed into each rate: so many, and enough for so many of the outcome."""
+"""Deliveries of an average player added to each rate: at least this many, and enough for this many of the outcome.
+
+A rare outcome needs more of them, or one lucky six would look like a habit.
+"""
 _SKILL_SCALE = 3.0
-"""Skills differ by some tenths; this factor brings them to the scale of the other features."""
+"""Factor for skills, which differ by some tenths: brings them to the scale of the other features."""
 _TODAY_TEAM, _TODAY_PLAYER = 40.0, 10.0
-"""How slowly today's surprises are believed: as if so many deliveries (times p(1-p)) had gone as expected."""
+"""Shrinkage of today's deviations, for teams and for players: pseudo-deliveries, in units of p(1-p), that went exactly
+as expected."""
 _NODES = {
     "venue": "venue",
     "batting_team": "batting_team",
@@ -24,86 +28,90 @@ _NODES = {
     "nonstriker_identity": "nonstriker",
     "bowler_identity": "bowler",
 }
+# Node type -> the effects beyond the entity's own that describe it.
 _DETAILS = {"striker_identity": ("striker_phase", "striker_type"), "bowler_identity": ("bowler_phase",)}
 _UNKNOWN, _BOWLER = ROLES.index("unknown"), ROLES.index("bowler")
 
 
-def career(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
-    """(len(rows), CAREER_WIDTH) float16: the careers of the entities of these rows."""
+def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
+    """(len(rows), CAREER_WIDTH) float16: career features of the entities at these rows."""
     result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16)
     member = {
-        name: torch.as_tensor(index) for name, index, _ in members(subject, knowledge.spin, _sizes(knowledge), rows)
+        name: torch.as_tensor(index) for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows)
     }
-    year, years = subject.cells["year"]
+    year, years = inputs.cells["year"]
     for node, entity in _NODES.items():
         # A non-striker is described as a batter.
         kind = "striker" if entity == "nonstriker" else entity
-        ids = torch.as_tensor(subject.of_entity(entity)[rows])
+        ids = torch.as_tensor(inputs.of_entity(entity)[rows])
         this_year = ids * years + torch.as_tensor(year[rows])
         parts = [
             _record(knowledge, kind)[ids],
             knowledge.effects[kind][ids] + knowledge.effects[f"{kind}_year"][this_year],
         ]
         parts += [knowledge.effects[name][member[name]] for name in _DETAILS.get(node, ())]
+        # The first part, the record, has its own scale.
         parts[1:] = [part * _SKILL_SCALE for part in parts[1:]]
         result[:, CAREER_COLUMNS[node]] = torch.cat(parts, 1).half()
     return result
 
 
-def prior(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
+def prior(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     """(len(rows), 7) float32: log-probabilities by the additive model."""
     total = knowledge.effects["prior"].repeat(len(rows), 1)
-    for name, index, _ in members(subject, knowledge.spin, _sizes(knowledge), rows):
+    for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
         total += knowledge.effects[name][torch.as_tensor(index)]
     return torch.log_softmax(total, 1)
 
 
-def today(subject: Subject, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
-    """(N, 7) by node type and name: in log-odds, how much more of each outcome than expected came before a delivery.
+def today(inputs: CareerInputs, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+    """(N, 7) by node type and name: today's deviation from what careers predict, in log-odds of each outcome.
 
-    Of the match, of the innings, of the striker's innings and of the bowler's spells; `expected`: (N, 7)
-    probabilities for every delivery, from knowledge of other matches.
+    Counted before each delivery, over the match, the innings, the striker's innings and the bowler's spells.
+    `expected`: (N, 7) probabilities for every delivery, from knowledge of other matches.
     """
-    ledger, book = subject.ledger, subject.ledger.book
+    scoreboard, book = inputs.scoreboard, inputs.scoreboard.book
     groups = {
         ("score_state", "match_today"): (Groups(book.match), _TODAY_TEAM),
-        ("score_state", "innings_today"): (ledger.in_innings, _TODAY_TEAM),
-        ("striker_state", "today"): (ledger.by_player("batter"), _TODAY_PLAYER),
-        ("bowler_state", "today"): (ledger.by_player("bowler"), _TODAY_PLAYER),
+        ("score_state", "innings_today"): (scoreboard.in_innings, _TODAY_TEAM),
+        ("striker_state", "today"): (scoreboard.by_player("batter"), _TODAY_PLAYER),
+        ("bowler_state", "today"): (scoreboard.by_player("bowler"), _TODAY_PLAYER),
     }
     result = {where: np.empty((len(book), CLASSES), np.float32) for where in groups}
     for outcome in range(CLASSES):
         probability = expected[:, outcome].astype(np.float64)
-        surprise, spread = (ledger.label == outcome) - probability, probability * (1 - probability)
-        for where, (group, mixed_in) in groups.items():
-            shift = group.before(surprise) / (group.before(spread) + mixed_in)
+        # One Newton step from 0 for a shift of the log-odds: gradient over curvature plus shrinkage.
+        surprise, spread = (scoreboard.label == outcome) - probability, probability * (1 - probability)
+        for where, (group, shrinkage) in groups.items():
+            shift = group.before(surprise) / (group.before(spread) + shrinkage)
             result[where][:, outcome] = shift * _SKILL_SCALE
     return result
 
 
-def roles(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:
+def roles(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:
     """(len(rows), 3): roles of striker, non-striker and bowler; for unknown players inferred from the scorecard."""
-    known = [knowledge.roles.numpy()[subject.of_entity(entity)[rows]] for entity in ("striker", "nonstriker", "bowler")]
-    for column, position in enumerate(subject.ledger.batting_positions):
-        stranger = known[column] == _UNKNOWN
-        known[column][stranger] = batting_role(position[rows][stranger])
+    known = [knowledge.roles.numpy()[inputs.of_entity(entity)[rows]] for entity in ("striker", "nonstriker", "bowler")]
+    for column, position in enumerate(inputs.scoreboard.batting_positions):
+        unknown = known[column] == _UNKNOWN
+        known[column][unknown] = batting_role(position[rows][unknown])
     known[2][known[2] == _UNKNOWN] = _BOWLER
     return np.stack(known, 1)
 
 
-def bowling_types(subject: Subject, knowledge: Knowledge, rows: np.ndarray) -> dict[str, np.ndarray]:
+def bowling_types(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Probabilities that the bowler bowls pace and spin; both 0 if nothing is known."""
-    spin = knowledge.spin.numpy()[subject.of_entity("bowler")[rows]]
+    spin = knowledge.spin.numpy()[inputs.of_entity("bowler")[rows]]
+    # Exactly 0.5 marks players without any evidence (see `spin_share`).
     known = spin != 0.5
     return {"pace": np.where(known, 1 - spin, 0), "spin": np.where(known, spin, 0)}
 
 
 def _record(knowledge: Knowledge, kind: str) -> Tensor:
-    """(size, 8): log of deliveries and rates of every id of a kind."""
+    """(size, 8): log of deliveries and outcome rates of every id of a kind."""
     counts = knowledge.counts[kind].float()
     balls, average = counts.sum(1, keepdim=True), knowledge.effects["prior"].exp()
-    mixed = (_RATE_EVENTS / average).clamp(min=_RATE_BALLS)
-    rates = (counts + mixed * average) / (balls + mixed) / average
+    pseudo = (_RATE_EVENTS / average).clamp(min=_RATE_BALLS)
+    rates = (counts + pseudo * average) / (balls + pseudo) / average
     return torch.cat([balls.log1p() / 4, rates.log() * 2], 1)
 
 

@@ -40,6 +40,7 @@ class EntityIndex:
 
     def ids(self, book: Scorebook) -> np.ndarray:
         """(N, 6) int64: the ids of ENTITIES at each delivery."""
+        # Places count from 0, ids from 1.
         number = {team: place + 1 for place, team in enumerate(self.teams)}
         venue = np.array([self.venues.number(match) + 1 for match in book.matches], np.int64)
         sides = np.zeros((len(book.innings), 2), np.int64)

@@ -1,4 +1,4 @@
-"""What matches teach about players, teams and venues. Used for other matches only, so that no outcome leaks."""
+"""What is learned from matches about players, teams and venues; used for other matches only, so no outcome leaks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from torch import Tensor
 from lockstep.workloads.cricket.columns import ENTITIES
 from lockstep.workloads.cricket.features.contexts import Cells, contexts, phase_of_over
 from lockstep.workloads.cricket.features.entities import EntityIndex
-from lockstep.workloads.cricket.features.ledger import Ledger
 from lockstep.workloads.cricket.features.roles import infer_roles, spin_share
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.skills import CLASSES, Effect, fit_effects
 
 COUNTED = ("venue", "batting_team", "bowling_team", "striker", "bowler")
@@ -31,28 +31,35 @@ _STIFFNESS: dict[str, tuple[float, ...]] = {
     "striker": (190, 200, 130, 43, 130, 5, 73),
     "bowler": (160, 390, 200, 44, 67, 37, 180),
 }
-"""Where the shrinkage of each effect ended on 2,436 internationals: how alike its members are, outcome by outcome."""
+"""Initial shrinkage of each effect, by outcome; larger if its members are more alike.
+
+These are the values that the fit arrived at on 2,436 international matches, so that it needs few sweeps.
+"""
 _DETAIL = (280.0, 330.0, 160.0, 80.0, 150.0, 65.0, 150.0)
-"""The same for what players, teams and venues are in one phase, in one year or against one type of bowling."""
+"""The same for the effects of a player, team or venue in one phase, in one year or against one type of bowling."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """Deliveries with everything about them that careers depend on."""
+class CareerInputs:
+    """Deliveries with everything that careers are computed from: entity ids, discretised context and phase."""
 
-    ledger: Ledger
+    scoreboard: Scoreboard
     people: np.ndarray
-    """Player id of each of the scorebook's people; the last is nobody's."""
+    """Player id of each of the scorebook's people; the last entry is for nobody (-1)."""
     ids: np.ndarray
     """(N, 6) int64: ids of ENTITIES."""
     cells: Cells
     phase: np.ndarray
 
     @staticmethod
-    def of(ledger: Ledger, index: EntityIndex) -> "Subject":
-        """The deliveries of a ledger, with ids by this index."""
-        return Subject(
-            ledger, index.people(ledger.book), index.ids(ledger.book), contexts(ledger), phase_of_over(ledger)
+    def of(scoreboard: Scoreboard, index: EntityIndex) -> "CareerInputs":
+        """The deliveries of a scoreboard, with ids by this index."""
+        return CareerInputs(
+            scoreboard,
+            index.people(scoreboard.book),
+            index.ids(scoreboard.book),
+            contexts(scoreboard),
+            phase_of_over(scoreboard),
         )
 
     def of_entity(self, entity: str) -> np.ndarray:
@@ -74,21 +81,22 @@ class Knowledge:
     """(players,) float: probability that each bowls spin."""
 
     @staticmethod
-    def learn(subject: Subject, rows: np.ndarray, sizes: dict[str, int]) -> "Knowledge":
+    def learn(inputs: CareerInputs, rows: np.ndarray, sizes: dict[str, int]) -> "Knowledge":
         """Learn from the deliveries in a mask."""
         players = sizes["player"]
-        roles = infer_roles(subject.ledger, subject.people, rows, players)
-        spin = torch.as_tensor(spin_share(subject.ledger, subject.people, rows, players))
+        roles = infer_roles(inputs.scoreboard, inputs.people, rows, players)
+        spin = torch.as_tensor(spin_share(inputs.scoreboard, inputs.people, rows, players))
         chosen = np.flatnonzero(rows)
-        label = torch.as_tensor(subject.ledger.label[chosen])
+        label = torch.as_tensor(inputs.scoreboard.label[chosen])
         effects = [
             Effect(name, torch.as_tensor(member), size, _STIFFNESS.get(name, _DETAIL))
-            for name, member, size in members(subject, spin, sizes, chosen)
+            for name, member, size in members(inputs, spin, sizes, chosen)
         ]
         counts = {}
         for entity, size in entity_sizes(sizes).items():
-            flat = torch.as_tensor(subject.of_entity(entity)[chosen]) * CLASSES + label
+            flat = torch.as_tensor(inputs.of_entity(entity)[chosen]) * CLASSES + label
             counts[entity] = torch.bincount(flat, minlength=size * CLASSES).reshape(size, CLASSES)
+            # Id 0 is unknown: whoever has it shares nothing with the others.
             counts[entity][0] = 0
         return Knowledge(counts, fit_effects(label, effects), torch.as_tensor(roles), spin)
 
@@ -115,13 +123,13 @@ def entity_sizes(sizes: dict[str, int]) -> dict[str, int]:
 
 
 def members(
-    subject: Subject, spin: Tensor, sizes: dict[str, int], rows: np.ndarray
+    inputs: CareerInputs, spin: Tensor, sizes: dict[str, int], rows: np.ndarray
 ) -> Sequence[tuple[str, np.ndarray, int]]:
-    """Name, member of each row and number of members of every effect, in the order they are fitted."""
-    phase, (year, years) = subject.phase[rows], subject.cells["year"]
-    ids = {entity: subject.of_entity(entity)[rows] for entity in COUNTED}
+    """Every effect: its name, the member that each row belongs to, and the number of members; in fitting order."""
+    phase, (year, years) = inputs.phase[rows], inputs.cells["year"]
+    ids = {entity: inputs.of_entity(entity)[rows] for entity in COUNTED}
     spins = (spin.numpy() > 0.5).astype(np.int64)[ids["bowler"]]
-    found = [(name, cell[rows], size) for name, (cell, size) in subject.cells.items()]
+    found = [(name, cell[rows], size) for name, (cell, size) in inputs.cells.items()]
     for entity, size in entity_sizes(sizes).items():
         found.append((entity, ids[entity], size))
         found.append((f"{entity}_year", ids[entity] * years + year[rows], size * years))

@@ -1,8 +1,8 @@
-"""An additive model of the outcome: circumstances, teams, venue, batter and bowler each shift the log-odds.
+"""An additive model of the outcome: context, teams, venue, batter and bowler each shift the log-odds.
 
-A skill is what a player adds after everything else is accounted for, so that a batter of the last overs is not taken
-for a hitter. Each kind of effect is shrunk towards zero by a variance that is estimated along with the effects: a
-player with ten balls stays near the average, one with a thousand does not.
+A skill is what a player adds when everything else is accounted for, so that batting in the last overs does not look
+like hitting power. Each kind of effect is shrunk towards zero by a variance that is estimated with the effects (as in a
+mixed model): a player with ten balls stays near the average, one with a thousand does not.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,11 @@ from torch import Tensor
 
 CLASSES = 7
 _SWEEPS = 7
+"""Passes of coordinate descent over all effects."""
 _CURVED_SWEEPS = 2
 """Sweeps in which the curvature is recomputed; it changes little afterwards."""
 _LEAST, _MOST = 0.5, 3000.0
+"""Bounds of the estimated shrinkage."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,11 @@ class Effect:
     """(n,) int64."""
     size: int
     stiffness: tuple[float, ...] = (80.0, 100.0, 60.0, 40.0, 50.0, 20.0, 60.0)
-    """Where the estimate of the shrinkage starts, by outcome: the nearer to its end, the fewer sweeps it takes."""
+    """Initial shrinkage by outcome, as a precision (1 / variance); a good guess saves sweeps."""
 
 
 def fit_effects(label: Tensor, effects: Sequence[Effect], sweeps: int = _SWEEPS) -> dict[str, Tensor]:
-    """The shifts of every effect's members, (size, 7) each, and `prior`, (7,): the log-odds they are added to."""
+    """Fit the shifts of every effect's members, (size, 7) each, and `prior`, (7,): the log-odds they are added to."""
     counts = torch.bincount(label, minlength=CLASSES).double()
     prior = ((counts + 1) / (counts.sum() + CLASSES)).float()
     # Probabilities are updated by multiplying with each step's odds, which saves recomputing the exponentials.
@@ -44,7 +46,7 @@ def fit_effects(label: Tensor, effects: Sequence[Effect], sweeps: int = _SWEEPS)
 
 
 class _Fit:
-    """One effect on its way to the optimum, by Newton steps on the diagonal."""
+    """One effect during the fit: Newton steps with a diagonal Hessian."""
 
     def __init__(self, effect: Effect, label: Tensor) -> None:
         self.effect = effect
@@ -56,12 +58,13 @@ class _Fit:
         self.stiffness = torch.tensor(effect.stiffness, dtype=torch.float64)
 
     def improve(self, probability: Tensor, curved: bool) -> None:
-        """Move this effect's shifts, and with them the deliveries' probabilities."""
+        """Update this effect's shifts and, in place, the deliveries' probabilities (n, 7)."""
         member = self.effect.member
         expected = self._total(probability)
         if curved:
             self.curvature = expected - self._total(probability.square())
         slope = self.observed - expected - self.stiffness * self.shift
+        # Sums over all deliveries are in float64; the shifts themselves are float32.
         step = (slope / (self.curvature + self.stiffness)).float()
         self.shift += step
         probability *= step.exp()[member]
@@ -73,7 +76,8 @@ class _Fit:
         return total.index_add_(0, self.effect.member, values).double()
 
     def _estimate_stiffness(self) -> None:
-        """What the members' spread says: their own shifts and how uncertain these are (expectation-maximisation)."""
+        """Re-estimate the shrinkage from the shifts and their uncertainty (expectation-maximisation)."""
+        # Members without a delivery say nothing about how different members are.
         members, curvature = self.shift[self.seen].double(), self.curvature[self.seen]
         for _ in range(3):
             spread = (members.square() + 1 / (curvature + self.stiffness)).mean(0)

@@ -1,7 +1,7 @@
-"""From a scorebook to tables: everything known before each delivery, with careers from training matches only.
+"""Builds tables from a scorebook: everything known before each delivery, with careers from training matches only.
 
-Training matches are dealt into folds; what a training delivery is told about careers comes from the other folds, so
-that no delivery sees its own match. All other deliveries are told what all training matches teach.
+Training matches are divided into folds. Career features of a training delivery come from the other folds, so that its
+own match is never included; those of all other deliveries come from all training matches.
 """
 
 import zlib
@@ -13,17 +13,18 @@ import torch
 
 from lockstep.workloads.cricket.columns import CAREER_WIDTH, OUTCOMES, STATE_COLUMNS, STATE_FEATURES, STATE_WIDTH
 from lockstep.workloads.cricket.features import careers
-from lockstep.workloads.cricket.features.actors import actors
 from lockstep.workloads.cricket.features.dynamics import dynamics
 from lockstep.workloads.cricket.features.entities import EntityIndex
 from lockstep.workloads.cricket.features.history import ball_features
-from lockstep.workloads.cricket.features.knowledge import Knowledge, Subject
-from lockstep.workloads.cricket.features.ledger import Ledger
-from lockstep.workloads.cricket.features.situation import situation
+from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge
+from lockstep.workloads.cricket.features.match_state import match_state
+from lockstep.workloads.cricket.features.player_state import player_state
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DeliveryTable, MatchInfo
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
 FOLDS = 5
+"""Each fold's careers are learned from the other four fifths of the training matches."""
 
 
 @dataclass(frozen=True)
@@ -37,44 +38,44 @@ class Learned:
 
 
 def fold_of(file: str) -> int:
-    """The fold of a training match, by its file's name alone."""
+    """The fold of a training match; it depends on the file's name alone, so adding matches moves no other."""
     return zlib.crc32(file.encode()) % FOLDS
 
 
-def learn(ledger: Ledger) -> Learned:
-    """Learn from the matches of a ledger."""
-    book = ledger.book
+def learn(scoreboard: Scoreboard) -> Learned:
+    """Learn from the matches of a scoreboard, once from all and once without each fold."""
+    book = scoreboard.book
     index = EntityIndex.of(book)
-    subject = Subject.of(ledger, index)
+    inputs = CareerInputs.of(scoreboard, index)
     fold = _folds(book)[book.match]
     masks = [fold >= 0] + [fold != number for number in range(FOLDS)]
-    # Most of the work releases the GIL, so two threads use two cores.
+    # Most of the work releases the GIL, so two threads use two cores. Results come back in order.
     with ThreadPoolExecutor(2) as pool:
-        first, *others = pool.map(lambda mask: Knowledge.learn(subject, mask, index.sizes), masks)
+        first, *others = pool.map(lambda mask: Knowledge.learn(inputs, mask, index.sizes), masks)
     return Learned(index, first, tuple(others))
 
 
-def describe(ledger: Ledger, learned: Learned, out_of_fold: bool) -> DeliveryTable:
-    """The table of a ledger's deliveries; `out_of_fold` for the matches that were learned from."""
-    book, subject = ledger.book, Subject.of(ledger, learned.index)
+def describe(scoreboard: Scoreboard, learned: Learned, out_of_fold: bool) -> DeliveryTable:
+    """The table of a scoreboard's deliveries; `out_of_fold` for the matches that were learned from."""
+    book, inputs = scoreboard.book, CareerInputs.of(scoreboard, learned.index)
     career = torch.zeros(len(book), CAREER_WIDTH, dtype=torch.float16)
     prior, roles = np.zeros((len(book), 7), np.float32), np.zeros((len(book), 3), np.int64)
     types = {"pace": np.zeros(len(book)), "spin": np.zeros(len(book))}
     fold = _folds(book)[book.match] if out_of_fold else np.zeros(len(book), np.int64)
     for number, knowledge in enumerate(learned.without if out_of_fold else [learned.everything]):
         rows = np.flatnonzero(fold == number)
-        career[rows] = careers.career(subject, knowledge, rows)
-        prior[rows] = careers.prior(subject, knowledge, rows).numpy()
-        roles[rows] = careers.roles(subject, knowledge, rows)
-        for name, column in careers.bowling_types(subject, knowledge, rows).items():
+        career[rows] = careers.career(inputs, knowledge, rows)
+        prior[rows] = careers.prior(inputs, knowledge, rows).numpy()
+        roles[rows] = careers.roles(inputs, knowledge, rows)
+        for name, column in careers.bowling_types(inputs, knowledge, rows).items():
             types[name][rows] = column
-    state = _state(ledger, subject, prior, types)
-    ids = subject.ids
+    state = _state(scoreboard, inputs, prior, types)
+    ids = inputs.ids
     first = book.first
     people = np.stack([book[column] for column in ("bowler", "batter", "nonstriker")], 1)
-    score = np.stack([ledger.runs, ledger.wickets, ledger.legal_balls, ledger.target], 1)
+    score = np.stack([scoreboard.runs, scoreboard.wickets, scoreboard.legal_balls, scoreboard.target], 1)
     return DeliveryTable(
-        label=torch.as_tensor(ledger.label),
+        label=torch.as_tensor(scoreboard.label),
         first=torch.as_tensor(first),
         sample=torch.as_tensor(np.flatnonzero(np.arange(len(book)) != first)),
         match=torch.as_tensor(book.match),
@@ -83,7 +84,8 @@ def describe(ledger: Ledger, learned: Learned, out_of_fold: bool) -> DeliveryTab
         ball_in_over=torch.as_tensor(book["ball_in_over"]),
         runs=torch.as_tensor(np.stack([book["batter_runs"], book["total_runs"]], 1).astype(np.int8)),
         score=torch.as_tensor(score.astype(np.int16)),
-        ball=torch.as_tensor(ball_features(ledger)),
+        ball=torch.as_tensor(ball_features(scoreboard)),
+        # ENTITIES in the order of BALL_PEOPLE: bowler, striker, non-striker.
         ball_ids=torch.as_tensor(np.ascontiguousarray(ids[:, [5, 3, 4]])),
         people=torch.as_tensor(people),
         ids=torch.as_tensor(ids),
@@ -100,20 +102,23 @@ def _folds(book: Scorebook) -> np.ndarray:
     return np.array([fold_of(match.file) for match in book.matches], np.int64)
 
 
-def _state(ledger: Ledger, subject: Subject, prior: np.ndarray, types: dict[str, np.ndarray]) -> torch.Tensor:
+def _state(
+    scoreboard: Scoreboard, inputs: CareerInputs, prior: np.ndarray, types: dict[str, np.ndarray]
+) -> torch.Tensor:
     """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order."""
-    state = torch.full((len(ledger.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
-    # A few node types at a time: all columns in full precision would dominate the memory.
-    for look in (situation, actors, dynamics):
-        for node, columns in look(ledger).items():
+    # NaN marks columns that nothing has filled yet; the assertion below finds them.
+    state = torch.full((len(scoreboard.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
+    # A few node types at a time: all columns in full precision would take most of the memory.
+    for features in (match_state, player_state, dynamics):
+        for node, columns in features(scoreboard).items():
             for name, column in columns.items():
                 state[:, _place(node, name)] = torch.as_tensor(column.astype(np.float32))
     for name, column in types.items():
         state[:, _place("bowler_state", name)] = torch.as_tensor(column)
     state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
-    for (node, name), block in careers.today(subject, np.exp(prior)).items():
+    for (node, name), block in careers.today(inputs, np.exp(prior)).items():
         state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
-    assert not state.isnan().any(), "a column of the state was not filled, or not with numbers"
+    assert not state.isnan().any(), "a column of the state was not filled, or contains NaN"
     return state
 
 

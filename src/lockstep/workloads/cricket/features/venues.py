@@ -1,4 +1,4 @@
-"""Venues by name and place: files write the same ground with and without its town, and different grounds alike."""
+"""Identifies venues by name and place: a ground is written with or without its town, and grounds share names."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from lockstep.workloads.cricket.matches.match import Match
 
 @dataclass(frozen=True)
 class Venues:
-    """Numbers for the grounds of some matches: one name in one place, or in places that a file names together."""
+    """Numbers the grounds of some matches; a ground is a name in a place, or in places that a file lists together."""
 
     names: list[str] = field(default_factory=list)
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Name and place -> number; without a place, the ground of that name where most was played."""
+    """(name, place) -> number; an empty place stands for the ground of that name with most matches."""
 
     @staticmethod
     def of(matches: Iterable[Match]) -> "Venues":
-        """The grounds that these matches were played on."""
+        """Find the grounds of these matches."""
         seen = Counter(_describe(match) for match in matches)
         venues = Venues()
         for name in sorted({name for name, _ in seen if name}):
@@ -26,7 +26,7 @@ class Venues:
         return venues
 
     def number(self, match: Match) -> int:
-        """The number of a match's ground; -1 for one that is not among these."""
+        """The number of a match's ground; -1 if it is unknown."""
         name, places = _describe(match)
         for place in sorted(places) or [""]:
             if (name, place) in self.numbers:
@@ -34,16 +34,18 @@ class Venues:
         return -1
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, to be written."""
+        """The venues as JSON values."""
         return {"names": self.names, "numbers": [[*key, number] for key, number in self.numbers.items()]}
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> "Venues":
-        """The venues that `as_json` wrote."""
+        """Inverse of `as_json`."""
         return Venues(value["names"], {(name, place): number for name, place, number in value["numbers"]})
 
     def _add(self, name: str, spellings: dict[frozenset[str], int]) -> None:
+        """Add the grounds of one name, given how many matches list each set of places."""
         grounds: list[tuple[set[str], int]] = []
+        # Sets that share a place are the same ground: one file with both "A" and "B" joins those with one.
         for places, count in sorted(spellings.items(), key=lambda item: sorted(item[0])):
             joined, matches = set(places), count
             for other in [found for found in grounds if found[0] & places]:
@@ -51,6 +53,7 @@ class Venues:
                 joined, matches = joined | other[0], matches + other[1]
             if places:
                 grounds.append((joined, matches))
+        # Most matches first, as the first ground of a name also gets the entry without a place.
         for ground, _ in sorted(grounds, key=lambda found: (-found[1], sorted(found[0]))) or [(set(), 0)]:
             number = len(self.names)
             self.names.append(name if len(grounds) < 2 else f"{name}, {min(ground)}")
@@ -59,6 +62,6 @@ class Venues:
 
 
 def _describe(match: Match) -> tuple[str, frozenset[str]]:
-    """The ground's own name, and the places that the file puts it in."""
+    """The ground's name, and the places that the file lists: after the name's first comma, and its city."""
     name, *places = (part.strip() for part in match.venue.split(","))
     return name, frozenset(place for place in (*places, match.city) if place)

@@ -1,0 +1,1 @@
+"""Matches: reading Cricsheet files, simulating a league, and splitting into parts."""

@@ -13,6 +13,7 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.untrusted import open_regular, read_regular
 
+# Limits far above what real sources need: a match takes some 30 kB.
 MAX_FILES = 100_000
 MAX_FILE_BYTES = 16 << 20
 MAX_TOTAL_BYTES = 4 << 30
@@ -50,10 +51,11 @@ class Archive:
 def open_archive(path: Path) -> Archive:
     """Open the directory or zip at a path; UserError if it is neither, is empty or exceeds a limit."""
     if path.is_dir():
-        members = _only_once(path, sorted(entry.name for entry in path.iterdir() if entry.suffix == ".json"))
+        members = _by_file_name(path, sorted(entry.name for entry in path.iterdir() if entry.suffix == ".json"))
         return Archive(path, members, False, _digest_of_directory(path, members))
     if not path.is_file():
         raise UserError(f"data {named(path)}: no such directory or zip; give --data a folder or zip of match JSON")
+    # Everything is checked by the zip's directory before anything is unpacked.
     with _open_zip(path) as container:
         files = [info for info in container.infolist() if info.filename.endswith(".json")]
         for info in files:
@@ -61,7 +63,7 @@ def open_archive(path: Path) -> Archive:
             _check_size(path, info)
         if sum(info.file_size for info in files) > MAX_TOTAL_BYTES:
             raise UserError(f"data {named(path)}: unpacks to more than {MAX_TOTAL_BYTES >> 30} GiB; give a smaller zip")
-        members = _only_once(path, sorted(info.filename for info in files))
+        members = _by_file_name(path, sorted(info.filename for info in files))
     with open_regular(path, links=True) as file:
         return Archive(path, members, True, hashlib.file_digest(file, "sha256").hexdigest())
 
@@ -87,6 +89,7 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_name(path: Path, name: str) -> None:
+    # Nothing is written to disk, but a name is also used in messages and as the key of a match.
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if name.startswith(("/", "\\")) or ".." in parts or ":" in name or not name.isprintable():
         raise UserError(f"data {named(path)}: holds {shown(name)}, a name that points outside it; nothing was read")
@@ -101,7 +104,7 @@ def _check_size(path: Path, info: zipfile.ZipInfo) -> None:
         )
 
 
-def _only_once(path: Path, paths: list[str]) -> dict[str, str]:
+def _by_file_name(path: Path, paths: list[str]) -> dict[str, str]:
     if not paths:
         raise UserError(f"data {named(path)}: holds no .json file; give a folder or zip of match JSON")
     if len(paths) > MAX_FILES:

@@ -1,8 +1,8 @@
-"""A simulated league: matches between players whose skills are hidden, for training without any data.
+"""A simulated league: matches between players with hidden skills, for training without any data.
 
-Every outcome is drawn from log-odds that add up the phase of the innings, the chase, how long the batter has been in,
-the venue, the day, and the hidden skills of batter and bowler: what the features of this workload can tell, and no
-more. Some players appear in few matches, so that strangers turn up in validation as they do in life.
+The log-odds of an outcome are a sum of effects: phase of the innings, chase, balls the batter has faced, venue, day,
+and the hidden skills of batter and bowler. All of these can be learned from the workload's features. Some players
+appear in few matches, so that validation has players unknown to training, as real data does.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from lockstep.workloads.cricket.matches.match import KINDS, Innings, Match, Row
 
 _TEAMS, _SQUAD, _ELEVEN, _VENUES = 10, 26, 11, 12
 _BASE = np.log([0.38, 0.35, 0.07, 0.005, 0.10, 0.045, 0.05])
+"""Log-odds of the outcomes of an average ball: about their frequencies in men's T20 internationals."""
 _PHASE = np.array(
     [
         [0.25, -0.3, -0.3, 0.0, 0.35, -0.1, -0.1],
@@ -28,20 +29,24 @@ _PHASE = np.array(
 _ATTACK = np.array([-0.3, -0.2, 0.0, 0.0, 0.4, 0.8, 0.5])
 """How one unit of attacking intent shifts them."""
 _BOWLERS_BY_OVER = np.array([0, 1, 0, 1, 0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 2, 3, 4, 0, 1])
-"""Five bowlers, four overs each, nobody twice in a row; the quick ones open and close."""
+"""Which of five bowlers bowls each over: four overs each, nobody twice in a row; quick bowlers open and close."""
 _QUICK = 2
+"""Bowlers below this number are quick."""
 _KINDS = [KINDS.index(kind) for kind in ("caught", "bowled", "lbw", "run out", "stumped")]
-_KIND_CHANCES = (0.62, 0.2, 0.08, 0.06, 0.04)
+_KIND_PROBABILITIES = (0.62, 0.2, 0.08, 0.06, 0.04)
 _CAUGHT, _STUMPED = KINDS.index("caught"), KINDS.index("stumped")
 _WICKET = OUTCOMES.index("wicket")
 _NOBALLS = 0.005
+"""Probability of a no-ball."""
 _MAX_STEPS = 170
+"""Deliveries after which an innings is cut off; 120 legal balls and the usual wides take far fewer."""
 _BALLS = 120
+"""Legal balls of an innings."""
 
 
 @dataclass(frozen=True)
 class League:
-    """The hidden truth: log-odds of the seven outcomes."""
+    """The hidden skills: shifts of the log-odds of the seven outcomes."""
 
     batting: np.ndarray
     """(players, 7)."""
@@ -54,11 +59,11 @@ class League:
 
 
 def hidden_league(random: np.random.Generator) -> League:
-    """Skills of everybody: hitters, anchors and strokemakers; tight bowlers and wicket takers; small grounds."""
+    """Draw the skills: power, care and rotation of batters; tightness and wickets of bowlers; sizes of grounds."""
     players = _TEAMS * _SQUAD
     power, care, rotation = random.normal(size=(3, players, 1)) * [[[0.6]], [[0.4]], [[0.3]]]
     team = np.repeat(random.normal(size=(_TEAMS, 1)) * 0.2, _SQUAD, 0)
-    # Who comes in late bats worse.
+    # Players low in the order bat worse.
     place = np.tile(np.arange(_SQUAD) % _ELEVEN, _TEAMS)[:, None]
     tail = np.maximum(place - 5, 0) * 0.15
     batting = power * [-0.1, -0.3, 0, 0, 0.5, 1.2, 0.2] + rotation * [-0.6, 0.6, 0.5, 0.3, 0, 0, 0]
@@ -71,12 +76,14 @@ def hidden_league(random: np.random.Generator) -> League:
 
 
 def simulate(matches: int, seed: int) -> Iterator[Match]:
-    """The matches of a league, the same for the same seed."""
+    """The matches of a league; the same seed gives the same matches."""
+    # The order of the draws below is part of the league: another order gives other matches for the same seed.
     random = np.random.default_rng([seed, matches])
     league = hidden_league(random)
     teams = np.array([random.choice(_TEAMS, 2, replace=False) for _ in range(matches)])
     elevens = np.stack([_elevens(random, teams[:, side]) for side in (0, 1)], 1)
     venue = random.integers(_VENUES, size=matches)
+    # Conditions of the day, the same for both sides.
     shared = league.venues[venue] + random.normal(size=(matches, 7)) * 0.12
     sides = [_Innings(league, elevens[:, side], elevens[:, 1 - side], shared) for side in (0, 1)]
     first = sides[0].play(random, np.zeros(matches, np.int64))
@@ -88,25 +95,27 @@ def simulate(matches: int, seed: int) -> Iterator[Match]:
 
 
 def _elevens(random: np.random.Generator, team: np.ndarray) -> np.ndarray:
-    """(matches, 11) players in batting order: the first of each squad nearly always, the last hardly ever."""
-    liking = -0.45 * np.arange(_SQUAD) + random.gumbel(size=(len(team), _SQUAD))
-    chosen = np.sort(np.argsort(-liking, axis=1)[:, :_ELEVEN] % _SQUAD, axis=1)
+    """(matches, 11) players in batting order: the first of each squad play nearly always, the last rarely."""
+    # The largest of log-weights plus Gumbel noise are a weighted sample without replacement.
+    preference = -0.45 * np.arange(_SQUAD) + random.gumbel(size=(len(team), _SQUAD))
+    chosen = np.sort(np.argsort(-preference, axis=1)[:, :_ELEVEN] % _SQUAD, axis=1)
+    # A player's number modulo eleven is the place in the order that `hidden_league` gave the skills for.
     order = np.argsort(chosen % _ELEVEN, axis=1, kind="stable")
     return team[:, None] * _SQUAD + np.take_along_axis(chosen, order, 1)
 
 
 @dataclass
 class _Played:
-    """An innings of all matches at once: what happened at each step, and in which matches anything did."""
+    """An innings of all matches at once: the delivery of each match at each step."""
 
     rows: np.ndarray
     """(steps, matches, len(Row._fields)); players are 0-10 of the batting and 11-21 of the bowling side."""
-    on: np.ndarray
-    """(steps, matches) bool."""
+    active: np.ndarray
+    """(steps, matches) bool: whether the match's innings was still in progress."""
 
 
 class _Innings:
-    """One innings of every match, played a delivery of all of them at a time."""
+    """One innings of every match, all advancing by one delivery at a time."""
 
     def __init__(self, league: League, batting: np.ndarray, bowling: np.ndarray, shared: np.ndarray) -> None:
         self.league, self.batting, self.bowling, self.shared = league, batting, bowling, shared
@@ -118,40 +127,44 @@ class _Innings:
         self.faced = np.zeros((count, _ELEVEN), np.int64)
 
     def play(self, random: np.random.Generator, target: np.ndarray) -> _Played:
-        """Play to the end; a target of 0 is none."""
-        rows, on = [], []
+        """Play to the end; a target of 0 means a first innings."""
+        rows, active = [], []
         for _ in range(_MAX_STEPS):
             going = (self.wickets < 10) & (self.balls < _BALLS) & ((target == 0) | (self.runs < target))
             if not going.any():
                 break
             row = self._deliver(random, target)
             rows.append(np.stack([np.asarray(column, np.int16) for column in row], 1))
-            on.append(going)
+            active.append(going)
             self._advance(row, going)
-        return _Played(np.stack(rows), np.stack(on))
+        return _Played(np.stack(rows), np.stack(active))
 
     def _log_odds(self, over: np.ndarray, bowler: np.ndarray, target: np.ndarray) -> np.ndarray:
+        # Runs an over that the batter aims for: what the chase needs, or a usual 8.
         needed = np.where(target > 0, (target - self.runs) * 6 / np.maximum(_BALLS - self.balls, 6), 8.0)
         set_in = np.minimum(self.faced[self.every, self.striker], 25) / 25 - 0.4
         intent = np.clip((needed - 8) / 8, -0.5, 1.5) + set_in - 0.06 * self.wickets
         odds = _BASE + _PHASE[(over >= 6).astype(int) + (over >= 16)] + self.shared + intent[:, None] * _ATTACK
         odds = odds + self.league.batting[self.batting[self.every, self.striker]] + self.league.bowling[bowler]
+        # Off a free hit a batter can only be run out, which happens rarely.
         odds[:, _WICKET] = np.where(self.free_hit, -9.0, odds[:, _WICKET])
         return odds
 
     def _deliver(self, random: np.random.Generator, target: np.ndarray) -> Row:
-        """What happens next in every match, as a row of columns."""
+        """Draw the next delivery of every match; each field of the row is an array over matches."""
         over = np.minimum(self.balls // 6, 19)
         turn = _BOWLERS_BY_OVER[over]
         bowler = self.bowling[self.every, _ELEVEN - 1 - turn]
         odds = self._log_odds(over, bowler, target)
-        luck = random.random(len(over))
-        wide = luck < self.league.wides[bowler]
+        # One number for both: its lower end makes a wide, its upper end a no-ball, so no delivery is both.
+        uniform = random.random(len(over))
+        wide = uniform < self.league.wides[bowler]
+        # Adding Gumbel noise and taking the largest samples from the softmax.
         outcome = np.where(wide, 0, np.argmax(odds + random.gumbel(size=odds.shape), 1))
         out = outcome == _WICKET
-        noball = (luck > 1 - _NOBALLS) & ~wide & ~out
-        kind = random.choice(_KINDS, len(over), p=_KIND_CHANCES)
-        # Nobody is stumped off a quick bowler.
+        noball = (uniform > 1 - _NOBALLS) & ~wide & ~out
+        kind = random.choice(_KINDS, len(over), p=_KIND_PROBABILITIES)
+        # No stumpings off quick bowlers: the keeper stands too far back. Roles are inferred from this.
         kind = np.where(out, np.where((kind == _STUMPED) & (turn < _QUICK), _CAUGHT, kind), 0)
         hit = np.array(OUTCOME_RUNS)[outcome]
         nothing = np.zeros_like(over)
@@ -179,26 +192,28 @@ class _Innings:
         return Row(**columns)
 
     def _advance(self, row: Any, going: np.ndarray) -> None:
-        """Bring the scoreboard up to date in the matches that are still going."""
+        """Update the score of the matches that are still in progress."""
         wide, noball, out = row.wides.astype(bool), row.noballs.astype(bool), row.wickets.astype(bool)
         legal = going & ~wide & ~noball
         self.runs = self.runs + row.total_runs * going
         self.wickets = self.wickets + (out & going)
         self.balls = self.balls + legal
         self.faced[self.every, self.striker] += going & ~wide
+        # A free hit lasts until a delivery that is not a wide.
         self.free_hit = noball | (wide & self.free_hit)
         over_ends = legal & (self.balls % 6 == 0)
         self.ball_in_over = np.where(over_ends, 0, self.ball_in_over + 1)
+        # A new batter replaces the striker; batters change ends after odd runs, and the strike changes after an over.
         facing = np.where(out & going, np.minimum(self.wickets + 1, _ELEVEN - 1), self.striker)
         crossed = (going & (row.batter_runs % 2 == 1)) ^ over_ends
         self.striker, self.other = np.where(crossed, self.other, facing), np.where(crossed, facing, self.other)
 
 
 def _rows(played: _Played, match: int, innings: int) -> np.ndarray:
-    rows = played.rows[played.on[:, match], match]
+    rows = played.rows[played.active[:, match], match]
     rows[:, Row._fields.index("innings")] = innings
     if innings == 1:
-        # The sides have changed places, and so have their numbers.
+        # Numbers 0-10 are the first innings' batting side, which now bowls: swap the two elevens.
         for column in map(Row._fields.index, ("batter", "nonstriker", "bowler", "player_out", "fielder")):
             moved = (rows[:, column] + _ELEVEN) % (2 * _ELEVEN)
             rows[:, column] = np.where(rows[:, column] < 0, -1, moved)
@@ -210,6 +225,7 @@ def _match(
 ) -> Match:
     names = [f"Team {team + 1}" for team in teams]
     players = [f"Player {player // _SQUAD + 1}-{player % _SQUAD + 1:02d}" for player in elevens.reshape(-1)]
+    # Spread over ten years, as features depend on the year.
     day = date(2015, 1, 1) + timedelta(days=3650 * number // matches)
     innings = [Innings(team, False, runs, 20.0, 0) for team, runs in zip(names, (0, target), strict=True)]
     return Match(

@@ -1,4 +1,4 @@
-"""Parses one Cricsheet match file (format 1.0.0 or 1.1.0) to rows of small integers, or says why it is invalid.
+"""Parses one Cricsheet match file (format 1.0.0 or 1.1.0) into rows of small integers, or says why it is invalid.
 
 Special cases: a match without deliveries (abandoned, awarded) is kept and gives no rows, as does an innings without
 deliveries (forfeited). Super overs are innings like others, marked as such. Every match has 20 overs a side, whatever
@@ -20,10 +20,11 @@ POWERPLAY_OVERS = 6
 MAX_DELIVERIES = 60
 """The most deliveries that an over may have; the longest on record have under 20."""
 MAX_RUNS = 99
-"""The most runs that a file may give for one delivery."""
+"""The most runs that a file may give for one delivery; a scorebook stores them as int8."""
 KINDS = ("none", "bowled", "caught", "lbw", "run out", "stumped", "other", "retired")
 """Kinds of dismissal; `retired` (hurt or not out) is an outcome of the delivery but costs no wicket."""
 _KIND = {kind: number for number, kind in enumerate(KINDS)}
+# Cricsheet's other spellings; kinds that are not listed at all become "other".
 _KIND |= {"caught and bowled": _KIND["caught"], "retired hurt": _KIND["retired"], "retired not out": _KIND["retired"]}
 
 
@@ -139,6 +140,7 @@ class _People:
         if not _is_name(name):
             raise NotAMatch("a player without a name")
         key = self._registry.get(name)
+        # Without a registry the name must serve as the key; the prefix keeps it apart from registry keys.
         self.keys[name] = str(key) if _is_name(key) else f"name:{name}"
         self._numbers[name] = len(self._numbers)
         return self._numbers[name]
@@ -194,6 +196,7 @@ def _row(delivery: dict[str, Any], innings: int, over: int, ball: int, people: _
     extras = delivery.get("extras") or {}
     wickets = delivery.get("wickets") or ()
     kind, player_out, fielder, cost = 0, -1, -1, 0
+    # Two wickets can fall with one delivery; kind and player out are those of the first.
     for wicket in wickets[:2]:
         this = _KIND.get(wicket["kind"], _KIND["other"])
         cost += this != _KIND["retired"]
@@ -229,6 +232,7 @@ def _last_powerplay_over(innings: dict[str, Any], where: str) -> int:
     periods = innings.get("powerplays")
     if not isinstance(periods, list) or not periods or not isinstance(periods[0], dict):
         return POWERPLAY_OVERS - 1
+    # Written as over and ball: 5.6 is the sixth ball of over 5, counted from 0.
     return int(_overs(periods[0].get("to", POWERPLAY_OVERS - 1), f"{where}: powerplays"))
 
 
@@ -236,6 +240,7 @@ def _get(container: Any, key: str, kind: type, where: str, default: Any = None) 
     if not isinstance(container, dict):
         raise NotAMatch(f"{where} is not a JSON object")
     value = container.get(key, default)
+    # Not isinstance, which takes `true` for an int.
     if type(value) is not kind:
         raise NotAMatch(f"{where} has no {key!r}" if value is None else f"{where}: {key!r} is not as expected")
     return value
@@ -248,12 +253,14 @@ def _whole(value: Any, least: int, most: int, where: str) -> int:
 
 
 def _overs(value: Any, where: str) -> float:
+    # Up to 50, because some T20 matches are marked as having 50 overs.
     if type(value) not in (int, float) or not 0 <= value <= 50:
         raise NotAMatch(f"{where}: {str(value)[:20]!r} is not a number of overs")
     return float(value)
 
 
 def _is_name(value: Any) -> bool:
+    # Names are printed to terminals, so control characters are not allowed.
     return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
 
 
@@ -265,6 +272,7 @@ def _text(info: dict[str, Any], key: str) -> str:
 def _date(info: dict[str, Any]) -> str:
     dates = info.get("dates")
     first = dates[0] if isinstance(dates, list) and dates else None
+    # `fromisoformat` also accepts other forms, such as week dates.
     if not isinstance(first, str) or not re.fullmatch(r"\d{4}-\d\d-\d\d", first, re.ASCII):
         return ""
     try:

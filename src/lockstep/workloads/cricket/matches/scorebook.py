@@ -34,6 +34,7 @@ class Scorebook:
 
     def __getitem__(self, column: str) -> np.ndarray:
         """A column as int64."""
+        # Stored narrow to save memory; sums and keys computed from it need the width.
         return self.columns[column].astype(np.int64)
 
     def __len__(self) -> int:
@@ -71,6 +72,7 @@ def collect(matches: Iterable[Match]) -> Scorebook:
         squads.append({team: people[numbers].tolist() for team, numbers in match.squads.items()})
         innings_match += [number] * len(match.innings)
         innings += match.innings
+        # Free the match's rows; the block above is a copy.
         match.rows = match.rows[:0]
         kept.append(match)
     table = np.concatenate(blocks) if blocks else np.empty((0, len(Row._fields)), np.int32)

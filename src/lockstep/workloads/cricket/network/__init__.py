@@ -1,0 +1,1 @@
+"""The graph network: graph, encoders, message passing, and its kernels."""

@@ -50,12 +50,12 @@ class Edges:
     """(B, 1, I) which of the last balls are present."""
 
     @cached_property
-    def barred(self) -> Tensor:
-        """(B, R, 1, L, L) additive mask of the attention relations; the axis of size 1 broadcasts over heads."""
-        return barrier(self.allowed).unsqueeze(2)
+    def score_mask(self) -> Tensor:
+        """(B, R, 1, L, L) added to the scores of the attention relations; the axis of size 1 broadcasts over heads."""
+        return additive_mask(self.allowed).unsqueeze(2)
 
     @cached_property
-    def heard(self) -> Tensor:
+    def has_incoming(self) -> Tensor:
         """(B, R, 1, L, 1) 1 if a ball has any incoming edge of the relation."""
         return self.allowed.any(-1).float()[:, :, None, :, None]
 
@@ -77,6 +77,7 @@ def edges_of(samples: Samples, kept: frozenset[str]) -> Edges:
     position = torch.arange(length, device=device)
     gap = position[:, None] - position
     relations = [relation for relation in BALL_RELATIONS if relation in kept]
+    # Functions, so that masks of relations that were dropped are never computed.
     allowed = {
         "recent_precedes": lambda: (gap >= 1) & (gap <= RECENT_GAP),
         "medium_precedes": lambda: (gap > RECENT_GAP) & (gap <= MEDIUM_GAP),
@@ -115,6 +116,7 @@ def _numbers(relations: list[str], gap: Tensor) -> Tensor:
 
 
 def _own_numbers(relations: list[str], ball_in_over: Tensor) -> Tensor:
+    # Overs with wides and no-balls have more than six balls.
     place = (ball_in_over / SCALES["same_over"]).clamp(max=1.0)
     rows = [place if relation == "same_over" else torch.zeros_like(place) for relation in relations]
     return torch.stack(rows, 1) if rows else place.new_zeros(0)
@@ -128,6 +130,7 @@ def _matchups(samples: Samples) -> tuple[Tensor, Tensor]:
     ranked, order = torch.sort(pair, dim=1, stable=True)
     place = torch.arange(length, device=pair.device).expand_as(pair)
     begins = torch.nn.functional.pad(ranked[:, 1:] != ranked[:, :-1], (1, 0), value=True)
+    # The running maximum of where matchups begin is where the ball's own matchup begins.
     rank = place - torch.where(begins, place, 0).cummax(1).values
     return order, rank.masked_fill(ranked < 0, 0)
 
@@ -144,7 +147,7 @@ def _of_players(samples: Samples) -> Tensor:
     return torch.stack([masks[relation] for relation in PLAYER_RELATIONS], 1) & samples.present[:, None, :]
 
 
-def barrier(allowed: Tensor) -> Tensor:
+def additive_mask(allowed: Tensor) -> Tensor:
     """Additive mask for a softmax: 0 where allowed, a large negative number elsewhere."""
     # Adding is 15 times faster than `where` on a CPU.
     return (allowed.float() - 1.0) * _FAR

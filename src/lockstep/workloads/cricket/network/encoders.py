@@ -23,7 +23,9 @@ from lockstep.workloads.cricket.network.operators import NodeLinear, NodeNorm
 PLACE_WIDTH, ROLE_WIDTH = 32, 16
 """Embedding widths: of venues and teams, and of roles and a player's team."""
 _SPREAD = 0.02
+"""Standard deviation of initial embeddings."""
 _LEAST, _MOST = 1e-3, 8.0
+"""Smallest standard deviation that features are divided by, and the bound that they are clipped to."""
 _PLAYERS = ("striker_identity", "nonstriker_identity", "bowler_identity")
 
 
@@ -55,6 +57,7 @@ class Scaling(nn.Module):
         self.state_deviation: Tensor
         self.career_mean: Tensor
         self.career_deviation: Tensor
+        # Without scales, features are only clipped.
         found = scales or Scales(
             torch.zeros(STATE_WIDTH), torch.ones(STATE_WIDTH), torch.zeros(CAREER_WIDTH), torch.ones(CAREER_WIDTH)
         )
@@ -85,6 +88,7 @@ class Embeddings(nn.Module):
         """Replace random ids by the unknown one; within a sample an id is hidden everywhere or nowhere."""
         if noise is None or not self._id_dropout:
             return ids
+        # One bit for each (sample, id): depends on the id's value, not on where it occurs.
         word = noise.view(-1, *[1] * (ids.dim() - 1))
         return ids.masked_fill(bernoulli(word, ids.to(torch.int32), f"id of a {kind}", self._id_dropout), 0)
 
@@ -109,6 +113,7 @@ class ContextEncoder(nn.Module):
         self.dropout = CounterDropout(dropout, "context encoder")
         self.last = NodeLinear(nodes, channels, channels)
         self.last_norm = NodeNorm(nodes, channels)
+        # Not persistent: a constant of the layout, which a checkpoint need not store.
         member = torch.zeros(len(STATE_COLUMNS), STATE_WIDTH)
         for number, columns in enumerate(STATE_COLUMNS.values()):
             member[number, columns] = 1.0

@@ -1,7 +1,7 @@
 """The graph of one delivery: its nodes and relations. Nothing here needs torch.
 
 Nineteen context nodes in four groups (one node of each type), the earlier balls of the innings, and the query, whose
-vector becomes the prediction. The words of a relation are (source, relation, target).
+vector becomes the prediction. Edges are triples (source, relation, target).
 """
 
 from collections.abc import Collection, Iterable
@@ -69,9 +69,9 @@ RECENT_GAP, MEDIUM_GAP, DISTANT_STEP = 6, 24, 6
 INFORMING_BALLS = 12
 """How many of the most recent balls inform the dynamics."""
 MATCHUP_BALLS = 16
-"""How many earlier balls of its own matchup a ball sees; one ball in 2,000 has more."""
+"""How many earlier balls of its own matchup a ball reads: a fixed window is fast, and one ball in 2,000 has more."""
 SCALES = {"recent_precedes": 6.0, "medium_precedes": 18.0, "same_bowler": 24.0, "same_batsman": 60.0, "same_over": 5.0}
-"""Divisor of the edge feature, which is the gap (medium: beyond 6), or for same_over the newer ball's place in it."""
+"""Divisor of the edge feature: the gap (for medium, beyond 6), or for same_over the newer ball's place in the over."""
 
 
 def context_pairs() -> list[tuple[str, str, str]]:
@@ -101,7 +101,7 @@ def all_triples() -> list[tuple[str, str, str]]:
 
 
 def kept_relations(dropped: str) -> frozenset[str]:
-    """The relations left after dropping those of a list such as 'drives,matchup'; `ball` stands for all from balls."""
+    """The relations left after dropping those of a list such as 'drives,matchup'; `ball` drops all from balls."""
     names = [name.strip() for name in dropped.split(",") if name.strip()]
     known = (*RELATIONS, "ball")
     for name in names:

@@ -46,7 +46,7 @@ class ContextMessages(nn.Module):
         self.across = SingleEdges(len(CONTEXT), edges, channels) if edges else None
         self.down = nn.ModuleList()
         if "conditions" in kept:
-            # Groups are fully connected to the one above, so one matrix holds all edges between two groups.
+            # Each group is fully connected to the next, so one matrix holds all edges between two groups.
             for above, below in pairwise(groups):
                 layer = nn.Linear(len(above) * channels, len(below) * channels, bias=False)
                 glorot(layer.weight, channels, channels)
@@ -54,16 +54,17 @@ class ContextMessages(nn.Module):
 
     def forward(self, context: Tensor) -> Tensor:
         """Messages to each context node."""
-        arrived = torch.zeros_like(context)
+        messages = torch.zeros_like(context)
         if len(self.down):
+            # Nothing conditions the first group.
             parts = [torch.zeros_like(context[:, self._spans[0]])]
             for layer, above, below in zip(self.down, self._spans, self._spans[1:], strict=False):
-                heard = layer(context[:, above].flatten(1))
-                parts.append(heard.view(len(context), below.stop - below.start, -1).to(context.dtype))
-            arrived = torch.cat(parts, 1)
+                sent = layer(context[:, above].flatten(1))
+                parts.append(sent.view(len(context), below.stop - below.start, -1).to(context.dtype))
+            messages = torch.cat(parts, 1)
         if self.across is not None:
-            arrived = arrived + self.across(context.unbind(1)).transpose(0, 1)
-        return arrived
+            messages = messages + self.across(context.unbind(1)).transpose(0, 1)
+        return messages
 
 
 class BallMessages(nn.Module):
@@ -84,17 +85,18 @@ class BallMessages(nn.Module):
 
     def forward(self, balls: Tensor, edges: Edges) -> Tensor:
         """Messages to each ball."""
-        arrived = self.root(balls)
+        messages = self.root(balls)
         if self.attention is not None:
-            arrived = arrived + self.attention(balls, edges)
+            messages = messages + self.attention(balls, edges)
         if self.matchup is not None:
-            arrived = arrived + self.matchup(balls, edges)
+            messages = messages + self.matchup(balls, edges)
         if self.distant is not None:
+            # SAGE's mean, over the sources that are present.
             present = edges.present.to(balls.dtype)
-            heard = edges.distant.to(balls.dtype) @ (balls * present[..., None])
+            total = edges.distant.to(balls.dtype) @ (balls * present[..., None])
             count = edges.distant @ edges.present.float()[..., None]
-            arrived = arrived + self.distant(heard / count.clamp(min=1.0).to(balls.dtype))
-        return arrived
+            messages = messages + self.distant(total / count.clamp(min=1.0).to(balls.dtype))
+        return messages
 
 
 class ContextLayer(nn.Module):
@@ -120,22 +122,22 @@ class ContextLayer(nn.Module):
         return self.dropout(modulate(self.norm(context), film), noise)
 
     def _from_balls(self, context: Tensor, balls: Tensor, edges: Edges) -> Tensor:
-        arrived = list(torch.zeros_like(context).unbind(1))
+        messages = list(torch.zeros_like(context).unbind(1))
         if self.from_balls is not None:
             numbers = [self.player_nodes[number] for number in self.players]
             targets = torch.stack([context[:, number] for number in numbers], 1)
-            heard = self.from_balls(balls, targets, torch.stack([edges.players[:, n] for n in self.players], 1))
-            for number, message in zip(numbers, heard.unbind(1), strict=True):
-                arrived[number] = message
+            sent = self.from_balls(balls, targets, torch.stack([edges.players[:, n] for n in self.players], 1))
+            for number, message in zip(numbers, sent.unbind(1), strict=True):
+                messages[number] = message
         if self.informs is not None:
-            arrived[_DYNAMICS] = self.informs(
+            messages[_DYNAMICS] = self.informs(
                 balls[:, -INFORMING_BALLS:], context[:, _DYNAMICS], edges.informing
             ).unbind(1)
-        return torch.stack([message.to(context.dtype) for message in arrived], 1)
+        return torch.stack([message.to(context.dtype) for message in messages], 1)
 
 
 class QueryLayer(nn.Module):
-    """One round for the query: messages of the relations attends and drives."""
+    """One round for the query: messages by the relations `attends` and `drives`."""
 
     def __init__(self, channels: int, heads: int, kept: frozenset[str], dropout: float, place: str) -> None:
         super().__init__()
@@ -149,6 +151,7 @@ class QueryLayer(nn.Module):
 
     @staticmethod
     def _single(nodes: int, channels: int) -> nn.Linear:
+        # Single nodes need no attention (see operators), so all their edges are one matrix.
         layer = nn.Linear(nodes * channels, channels, bias=False)
         glorot(layer.weight, channels, channels)
         return layer
@@ -161,8 +164,7 @@ class QueryLayer(nn.Module):
         if self.drives is not None:
             query = query + self.drives(nodes.context[:, _DYNAMICS].flatten(1))
         if self.from_balls is not None and nodes.balls is not None and edges is not None:
-            heard = self.from_balls(nodes.balls, nodes.query[:, None], edges.present[:, None])
-            query = query + heard.squeeze(1)
+            query = query + self.from_balls(nodes.balls, nodes.query[:, None], edges.present[:, None]).squeeze(1)
         return self.dropout(modulate(self.norm(query), film), noise)
 
 

@@ -30,7 +30,7 @@ from lockstep.workloads.cricket.network.variants import (
 )
 
 _GOLDEN = 0x9E3779B9
-"""2**32 divided by the golden ratio, an odd number: its multiples spread evenly, so members share no noise."""
+"""2**32 divided by the golden ratio, as an odd number: its multiples are all different, so members share no noise."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ class Round(nn.Module):
         """`last`: update the query only, because the other nodes' vectors would not be read any more."""
         super().__init__()
         arguments = (sizes.hidden, sizes.heads, sizes.kept, sizes.dropout, f"round {number}")
-        balls_speak = reads_balls(sizes.kept) and sizes.kept & {*BALL_RELATIONS, *OTHER_BALL_RELATIONS}
+        balls_exchange = reads_balls(sizes.kept) and sizes.kept & {*BALL_RELATIONS, *OTHER_BALL_RELATIONS}
         self.query = QueryLayer(*arguments)
         self.context = None if last else ContextLayer(*arguments)
-        self.balls = BallLayer(*arguments) if balls_speak and not last else None
+        self.balls = BallLayer(*arguments) if balls_exchange and not last else None
         self.film: Film | None = None
         if sizes.variant.film:
             features = sum(STATE_COLUMNS[node].stop - STATE_COLUMNS[node].start for node in sizes.variant.film)
+            # The query, all context nodes, and one entry that all balls share.
             nodes = 1 + (len(CONTEXT) if self.context is not None else 0) + (self.balls is not None)
             self.film = Film(features, nodes, sizes.hidden)
 
@@ -93,6 +94,7 @@ class CricketNetwork(nn.Module):
         self.context = ContextEncoder(self.embeddings, sizes.hidden, sizes.dropout)
         reads = reads_balls(sizes.kept)
         self.balls = BallEncoder(self.embeddings, sizes.hidden, sizes.dropout) if reads else None
+        # The query has no features: it starts as a learned vector.
         self.query = nn.Parameter(torch.randn(sizes.hidden) * 0.02)
         last = sizes.layers - 1
         self.rounds = nn.ModuleList(Round(sizes, number, number == last) for number in range(sizes.layers))
@@ -121,7 +123,7 @@ class CricketNetwork(nn.Module):
         return self.head(vector, noise)
 
 
-class Members(nn.Module):
+class Ensemble(nn.Module):
     """An ensemble of networks: samples -> logits (B, K, 7). Each member has its own dropout noise."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
@@ -130,11 +132,11 @@ class Members(nn.Module):
 
     def forward(self, samples: Samples, noise: Tensor | None) -> Tensor:
         """The logits of each member."""
-        answers = []
+        logits = []
         for number, network in enumerate(self.networks):
             own = None if noise is None else (noise + number * _GOLDEN) & 0xFFFFFFFF
-            answers.append(network(samples, own))
-        return torch.stack(answers, 1)
+            logits.append(network(samples, own))
+        return torch.stack(logits, 1)
 
 
 def network(sizes: Sizes, members: int, vocabulary: Vocabulary, prior: Tensor, scales: Scales, seed: int) -> nn.Module:
@@ -146,4 +148,4 @@ def network(sizes: Sizes, members: int, vocabulary: Vocabulary, prior: Tensor, s
             torch.manual_seed(derive_seed(seed, f"network {number}"))
             return CricketNetwork(sizes, vocabulary, prior, scales)
 
-    return member(0) if members == 1 else Members([member(number) for number in range(members)])
+    return member(0) if members == 1 else Ensemble([member(number) for number in range(members)])

@@ -1,12 +1,13 @@
 """The operators of the graph, dense. B: samples, N: nodes, L: balls, C: channels, H: heads, D: channels of a head.
 
-Each is what PyTorch Geometric computes on the same edges (tests hold it to that), put so that nothing is collated.
-On a GPU those that read balls are kernels of their own (`fused`).
+Each computes what PyTorch Geometric computes on the same edges (a test compares them), on dense tensors: no edge lists
+and no collation. On a GPU, those that read balls are kernels (`fused`).
 
-* GATv2 between two nodes of types with one node each has a softmax over one edge, which is 1 whatever the attention
-  says: what arrives is the source's projection, so all such edges together are one matrix product.
-* What several relations only add to a target (biases, the root terms of TransformerConv and SAGE) is held once.
-* The key's bias of TransformerConv moves all scores of a target alike, which a softmax does not see; there is none.
+* GATv2 between two single nodes has a softmax over one edge, which is always 1. The message is the source's
+  projection, so all such edges together are one matrix product, without attention weights.
+* Terms that several relations add to the same target (biases, the root terms of TransformerConv and SAGE) are equal to
+  one such term, which is held once.
+* TransformerConv's key bias shifts all scores of a target equally, which softmax ignores; it is left out.
 """
 
 import math
@@ -19,10 +20,11 @@ from torch.nn import functional as F
 from lockstep.compute.kernels import kernels_fit
 from lockstep.compute.ops.products import product
 from lockstep.workloads.cricket.network import fused
-from lockstep.workloads.cricket.network.edges import Edges, barrier
+from lockstep.workloads.cricket.network.edges import Edges, additive_mask
 from lockstep.workloads.cricket.network.graph import MATCHUP_BALLS
 
 _SLOPE = 0.2
+"""Negative slope of GATv2's leaky ReLU, PyTorch Geometric's default."""
 
 
 class NodeLinear(nn.Module):
@@ -68,8 +70,9 @@ class SingleEdges(nn.Module):
 
     def forward(self, nodes: Sequence[Tensor]) -> Tensor:
         """Messages to each target."""
-        spoken = torch.bmm(torch.stack([nodes[source] for source in self._sources]), self.weight)
-        return (self._member.to(spoken.dtype) @ spoken.flatten(1)).view(len(self._member), *spoken.shape[1:])
+        messages = torch.bmm(torch.stack([nodes[source] for source in self._sources]), self.weight)
+        # A matrix product sums by target; unlike index_add_, it does so in a fixed order on a GPU.
+        return (self._member.to(messages.dtype) @ messages.flatten(1)).view(len(self._member), *messages.shape[1:])
 
 
 class BallAttention(nn.Module):
@@ -87,19 +90,23 @@ class BallAttention(nn.Module):
     def forward(self, balls: Tensor, nodes: Tensor, mask: Tensor) -> Tensor:
         """Messages to each node; mask (B, T or 1, L): which balls it reads; 0 if it reads none."""
         targets, heads, depth = self.attention.shape
-        spoken, heard = self.source(balls), self.target(nodes)
-        if kernels_fit(spoken.device):
-            return fused.node_attention(spoken, heard.to(spoken.dtype), self.attention, mask)
-        spoken = spoken.view(*balls.shape[:2], targets, heads, depth)
-        heard = heard.view(-1, 1, targets, heads, depth)
-        scores = (F.leaky_relu(spoken + heard, _SLOPE) * self.attention).sum(-1)
+        source, target = self.source(balls), self.target(nodes)
+        if kernels_fit(source.device):
+            return fused.node_attention(source, target.to(source.dtype), self.attention, mask)
+        source = source.view(*balls.shape[:2], targets, heads, depth)
+        target = target.view(-1, 1, targets, heads, depth)
+        scores = (F.leaky_relu(source + target, _SLOPE) * self.attention).sum(-1)
         allowed = mask.transpose(1, 2).unsqueeze(-1)
-        weights = (scores.float() + barrier(allowed)).softmax(1) * allowed
-        return (weights.to(spoken.dtype)[..., None] * spoken).sum(1).flatten(2)
+        # Softmax in float32 whatever the precision; multiplying by `allowed` gives 0 to a node that reads no ball.
+        weights = (scores.float() + additive_mask(allowed)).softmax(1) * allowed
+        return (weights.to(source.dtype)[..., None] * source).sum(1).flatten(2)
 
 
 class GapAttention(nn.Module):
-    """R TransformerConvs between balls with one number on each edge: (B, L, C) -> (B, L, C), their sum, less roots."""
+    """The sum of R TransformerConvs between balls, without their root terms: (B, L, C) -> (B, L, C).
+
+    Every edge has one feature, such as the gap between the two balls.
+    """
 
     def __init__(self, relations: int, channels: int, heads: int) -> None:
         super().__init__()
@@ -126,13 +133,15 @@ class GapAttention(nn.Module):
 
         query, key, value = by_head(query) / math.sqrt(depth), by_head(key), by_head(value)
         number = edges.number[:, None]
+        # With an edge feature n, a key is k + n * edge, so its score is q.k + n * (q.edge): no tensor of keys per edge.
         along = (query * self.edge[:, :, None]).sum(-1, keepdim=True)
-        scores = product(query, key.transpose(-1, -2)).float() + torch.addcmul(edges.barred, along.float(), number)
+        scores = product(query, key.transpose(-1, -2)).float() + torch.addcmul(edges.score_mask, along.float(), number)
         weights = scores.softmax(-1)
+        # The same for values: the weighted mean feature times `edge`.
         mean = (weights * number).sum(-1, keepdim=True) + edges.own_number[:, :, None, :, None]
         # A ball without incoming edges gets no message; its softmax over masked scores is meaningless.
-        arrived = (product(weights.to(value.dtype), value) + mean * self.edge[:, :, None]) * edges.heard
-        return arrived.sum(1).transpose(1, 2).flatten(2)
+        messages = (product(weights.to(value.dtype), value) + mean * self.edge[:, :, None]) * edges.has_incoming
+        return messages.sum(1).transpose(1, 2).flatten(2)
 
 
 class MatchupAttention(nn.Module):
@@ -149,29 +158,30 @@ class MatchupAttention(nn.Module):
         glorot(self.attention, channels // heads, heads)
 
     def forward(self, balls: Tensor, edges: Edges) -> Tensor:
-        """Messages to each ball; sorted by matchup, its sources directly precede it."""
+        """Messages to each ball, from up to MATCHUP_BALLS earlier balls of its matchup."""
         order, rank = edges.order, edges.rank
         if kernels_fit(balls.device):
-            spoken, heard = self.source(balls), self.target(balls)
-            return fused.matchup_attention(spoken, heard, self.attention, order, rank, MATCHUP_BALLS)
+            source, target = self.source(balls), self.target(balls)
+            return fused.matchup_attention(source, target, self.attention, order, rank, MATCHUP_BALLS)
         inverse, window = edges.inverse, edges.window
         (heads, depth), (count, length, span) = self.attention.shape, window.shape
+        # Sorted by matchup, a ball's sources are the positions directly before it: a sliding window.
         ranked = _Reordered.apply(balls, order, inverse)
-        spoken = F.pad(self.source(ranked), (0, 0, span, 0)).unfold(1, span, 1)[:, :length].transpose(2, 3)
-        scores = F.leaky_relu(spoken + self.target(ranked)[:, :, None], _SLOPE) @ self._by_head()
+        source = F.pad(self.source(ranked), (0, 0, span, 0)).unfold(1, span, 1)[:, :length].transpose(2, 3)
+        scores = F.leaky_relu(source + self.target(ranked)[:, :, None], _SLOPE) @ self._by_head()
         allowed = window[..., None]
-        weights = ((scores.float() + barrier(allowed)).softmax(2) * allowed).to(spoken.dtype)
-        by_head = spoken.reshape(count, length, span, heads, depth) * weights[..., None]
+        weights = ((scores.float() + additive_mask(allowed)).softmax(2) * allowed).to(source.dtype)
+        by_head = source.reshape(count, length, span, heads, depth) * weights[..., None]
         return _Reordered.apply(by_head.sum(2).flatten(2), inverse, order)
 
     def _by_head(self) -> Tensor:
-        """(C, H) the attention vectors, each in the rows of its head."""
+        """(C, H) the attention vectors as a block-diagonal matrix, which scores all heads in one product."""
         heads = self.attention.shape[0]
         return (self.attention[:, :, None] * torch.eye(heads, device=self.attention.device)[:, None]).flatten(0, 1)
 
 
 class _Reordered(torch.autograd.Function):
-    """Reorders balls. Its gradient is a gather, too; PyTorch's own scatters with a nondeterministic order of sums."""
+    """Reorders balls. Its gradient is a gather, too; PyTorch's would be a scatter, which sums in no fixed order."""
 
     @staticmethod
     def forward(ctx, balls, order, inverse):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205

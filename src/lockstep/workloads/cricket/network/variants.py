@@ -1,4 +1,4 @@
-"""What the model's variants add: FiLM by the situation, a matchup beside the query, a head for each innings.
+"""What the model's variants add: FiLM by the match state, a matchup readout, and a head for each innings.
 
 B: samples, N: nodes, C: channels.
 """
@@ -19,7 +19,7 @@ Name = Literal["base", "hybrid", "phase_modulated", "innings_conditional", "full
 _STRIKER, _NONSTRIKER, _BOWLER = (
     CONTEXT.index(node) for node in ("striker_identity", "nonstriker_identity", "bowler_identity")
 )
-_LEAN = 0.1
+_NONSTRIKER_WEIGHT = 0.1
 """The most that the non-striker can add to a matchup, as a fraction."""
 
 
@@ -80,16 +80,16 @@ class MatchupReadout(nn.Module):
         self.join_norm = nn.LayerNorm(channels)
 
     def forward(self, query: Tensor, context: Tensor, noise: Tensor | None) -> Tensor:
-        """The players as they stand before the last round, which is the query's alone."""
+        """Combine; the context is that before the last round, which updates the query only."""
         striker, nonstriker, bowler = (context[:, node] for node in (_STRIKER, _NONSTRIKER, _BOWLER))
         hidden = F.gelu(self.pair_norm(self.pair(torch.cat([striker, bowler], 1))))
         matchup = self.pair_last(self.dropout(hidden, noise))
-        matchup = matchup * (1.0 + _LEAN * torch.sigmoid(self.lend_last(F.gelu(self.lend(nonstriker)))))
+        matchup = matchup * (1.0 + _NONSTRIKER_WEIGHT * torch.sigmoid(self.lend_last(F.gelu(self.lend(nonstriker)))))
         return F.gelu(self.join_norm(self.join(torch.cat([matchup, query], 1))))
 
 
 class Head(nn.Module):
-    """A vector to logits: (B, I) -> (B, 7)."""
+    """Maps a vector to logits: (B, I) -> (B, 7)."""
 
     def __init__(self, inputs: int, channels: int, prior: Tensor, dropout: float, place: str) -> None:
         super().__init__()

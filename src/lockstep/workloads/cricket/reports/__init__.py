@@ -1,0 +1,1 @@
+"""Evaluation of predictions: metrics, baselines, reports, and watching a match."""

@@ -96,10 +96,10 @@ def _count_trained(
 
 
 def _count_baseline(log_probabilities: Tensor, table: DeliveryTable, tally: OutcomeTally) -> Tensor:
-    """Every rank counts all samples: baselines are too fast for sharing the work to pay."""
+    """Every rank counts all samples: baselines are so fast that sharing the work would not pay."""
     phase, label = table.phase()[table.sample], table.label[table.sample]
     total = torch.zeros(tally.size, dtype=torch.float64)
     for rows in torch.arange(table.samples).split(8192):
-        log, when, came = (column[rows].to(tally.device) for column in (log_probabilities, phase, label))
-        total += tally.sums(log, when, came, torch.ones_like(log[:, 0])).cpu()
+        log, when, actual = (column[rows].to(tally.device) for column in (log_probabilities, phase, label))
+        total += tally.sums(log, when, actual, torch.ones_like(log[:, 0])).cpu()
     return total

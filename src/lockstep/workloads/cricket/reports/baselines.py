@@ -1,4 +1,4 @@
-"""Predictions without a network, which a network has to beat: tables of counts, and the additive model."""
+"""Predictions without a network, for comparison: tables of frequencies, and the additive model."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,24 +9,24 @@ from torch.nn import functional as F
 from lockstep.workloads.cricket.columns import OUTCOMES, PRIOR_COLUMNS
 from lockstep.workloads.cricket.features.table import DeliveryTable
 
-_MIXED_IN = 50.0
-"""Pseudo-count: average samples added to every cell of a table, so that rare cells stay near the average."""
+_PSEUDO_COUNT = 50.0
+"""Average samples added to every cell of a table, so that rare cells stay near the average."""
 
 
 def class_prior(train: DeliveryTable, table: DeliveryTable) -> Tensor:
     """Overall frequency of each outcome."""
-    return _counted(train, table, lambda one: torch.zeros_like(one.label))
+    return _counted(train, table, lambda rows: torch.zeros_like(rows.label))
 
 
 def phase_and_innings(train: DeliveryTable, table: DeliveryTable) -> Tensor:
     """Frequency of each outcome by phase and innings."""
-    return _counted(train, table, lambda one: one.phase() * 3 + _innings(one))
+    return _counted(train, table, lambda rows: rows.phase() * 3 + _innings(rows))
 
 
 def over_wickets_and_innings(train: DeliveryTable, table: DeliveryTable) -> Tensor:
     """Frequency of each outcome by over, wickets down and innings."""
     return _counted(
-        train, table, lambda one: (one.over * 11 + one.score[:, 1].long().clamp(max=10)) * 3 + _innings(one)
+        train, table, lambda rows: (rows.over * 11 + rows.score[:, 1].long().clamp(max=10)) * 3 + _innings(rows)
     )
 
 
@@ -55,11 +55,12 @@ def _innings(table: DeliveryTable) -> Tensor:
 
 
 def _counted(train: DeliveryTable, table: DeliveryTable, cell: Callable[[DeliveryTable], Tensor]) -> Tensor:
+    """Log-frequencies in the training table's cell of each sample of the other table."""
     classes = len(OUTCOMES)
     there, here = cell(train)[train.sample], cell(table)[table.sample]
     cells = int(torch.cat([there, here]).max()) + 1
     flat = there * classes + train.label[train.sample]
     counts = torch.bincount(flat, minlength=cells * classes).reshape(cells, classes).double()
     average = train.class_counts().double() / max(train.samples, 1)
-    mixed = counts + _MIXED_IN * average
-    return (mixed / mixed.sum(1, keepdim=True)).log().float()[here]
+    smoothed = counts + _PSEUDO_COUNT * average
+    return (smoothed / smoothed.sum(1, keepdim=True)).log().float()[here]

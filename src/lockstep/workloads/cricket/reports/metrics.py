@@ -1,4 +1,4 @@
-"""What is counted of predictions: everything as sums, so that ranks and lanes can be added up. B: samples."""
+"""Metrics of predictions, counted as sums, so that ranks and lanes can be added up. B: samples."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from lockstep.workloads.cricket.data.samples import Samples
 BINS = 15
 """Equal-width bins of the predicted probability, for calibration."""
 SHIFT = 0.8
-"""Probabilities are divided by prior**SHIFT for the shifted predictions, which also name rare outcomes."""
+"""Shifted predictions divide probabilities by prior**SHIFT: the most probable outcome is nearly always dot or single,
+so without it rare outcomes would never be predicted."""
 _CLASSES = len(OUTCOMES)
 _SHAPES: dict[str, tuple[int, ...]] = {
     "basic": (3,),
@@ -46,25 +47,26 @@ class OutcomeTally:
 
     def sums(self, log_probabilities: Tensor, phase: Tensor, label: Tensor, weight: Tensor) -> Tensor:
         """Like `count`, given only the phases (B,) of the inputs."""
-        wide, probabilities = weight.double(), log_probabilities.double().exp()
+        # In float64, so that sums over a whole validation set lose nothing to rounding.
+        weight64, probabilities = weight.double(), log_probabilities.double().exp()
         truth = _one_hot(label, _CLASSES)
         best = log_probabilities.topk(3, dim=1).indices == label[:, None]
         shifted = (log_probabilities - SHIFT * self._log_prior).argmax(1)
-        highest, named = probabilities.max(1)
+        highest, predicted = probabilities.max(1)
         expected = probabilities @ self._runs - self._runs[label]
-        by_phase = _one_hot(phase, len(PHASES)) * wide[:, None]
-        surprise = -(log_probabilities.double() * truth).sum(1)
-        hit = (named == label).double()
+        by_phase = _one_hot(phase, len(PHASES)) * weight64[:, None]
+        log_loss = -(log_probabilities.double() * truth).sum(1)
+        hit = (predicted == label).double()
         sums = {
             "basic": torch.stack(basic_sums(log_probabilities, label, weight)),
-            "top": torch.stack([(best[:, :top].any(1) * wide).sum() for top in (2, 3)]),
-            "confusion": (truth * wide[:, None]).T @ _one_hot(named, _CLASSES),
-            "shifted": (truth * wide[:, None]).T @ _one_hot(shifted, _CLASSES),
-            "confidence": _binned(highest[:, None], hit[:, None], wide)[0],
-            "reliability": _binned(probabilities, truth, wide),
-            "runs": torch.stack([(part * wide).sum() for part in (expected, expected.abs(), expected.square())]),
-            "brier": ((probabilities - truth).square().sum(1) * wide).sum()[None],
-            "phases": by_phase.T @ torch.stack([torch.ones_like(wide), surprise, hit], 1),
+            "top": torch.stack([(best[:, :top].any(1) * weight64).sum() for top in (2, 3)]),
+            "confusion": (truth * weight64[:, None]).T @ _one_hot(predicted, _CLASSES),
+            "shifted": (truth * weight64[:, None]).T @ _one_hot(shifted, _CLASSES),
+            "confidence": _binned(highest[:, None], hit[:, None], weight64)[0],
+            "reliability": _binned(probabilities, truth, weight64),
+            "runs": torch.stack([(part * weight64).sum() for part in (expected, expected.abs(), expected.square())]),
+            "brier": ((probabilities - truth).square().sum(1) * weight64).sum()[None],
+            "phases": by_phase.T @ torch.stack([torch.ones_like(weight64), log_loss, hit], 1),
         }
         return torch.cat([sums[name].flatten() for name in _SHAPES])
 
@@ -74,14 +76,15 @@ class OutcomeTally:
 
 
 def _one_hot(number: Tensor, count: int) -> Tensor:
-    """(..., count) float64. Uses a comparison, because torch's one_hot checks the values, which synchronises a GPU."""
+    """(..., count) float64."""
+    # Not torch's one_hot, which checks the values and so synchronises with the GPU.
     return (number[..., None] == torch.arange(count, device=number.device)).double()
 
 
-def _binned(probability: Tensor, came: Tensor, weight: Tensor) -> Tensor:
+def _binned(probability: Tensor, occurred: Tensor, weight: Tensor) -> Tensor:
     """Sums per bin, from predictions and occurrences (B, K) -> (K, BINS, 3)."""
     place = _one_hot((probability * BINS).long().clamp(max=BINS - 1), BINS) * weight[:, None, None]
-    parts = torch.stack([torch.ones_like(probability), probability, came], -1)
+    parts = torch.stack([torch.ones_like(probability), probability, occurred], -1)
     return torch.einsum("bkn,bkt->knt", place, parts)
 
 
@@ -93,11 +96,11 @@ def unfold(total: Tensor) -> dict[str, Tensor]:
 
 def numbers(sums: dict[str, Tensor]) -> dict[str, float]:
     """All scalar metrics by name."""
-    samples, surprise, hits = sums["basic"].tolist()
+    samples, log_loss, hits = sums["basic"].tolist()
     runs, top = (sums["runs"] / samples).tolist(), (sums["top"] / samples).tolist()
     result = {
         "samples": samples,
-        "log_loss": surprise / samples,
+        "log_loss": log_loss / samples,
         "accuracy": hits / samples,
         "brier": float(sums["brier"]) / samples,
         "macro_f1": macro_f1(sums["confusion"]),
@@ -112,9 +115,9 @@ def numbers(sums: dict[str, Tensor]) -> dict[str, float]:
         "shifted_macro_f1": macro_f1(sums["shifted"]),
         "shifted_accuracy": float(sums["shifted"].trace()) / samples,
     }
-    for phase, (count, lost, hit) in zip(PHASES, sums["phases"].tolist(), strict=True):
+    for phase, (count, loss, hit) in zip(PHASES, sums["phases"].tolist(), strict=True):
         if count:
-            result |= {f"{phase}_log_loss": lost / count, f"{phase}_accuracy": hit / count}
+            result |= {f"{phase}_log_loss": loss / count, f"{phase}_accuracy": hit / count}
     return result
 
 
@@ -122,16 +125,17 @@ def per_class(confusion: Tensor) -> list[dict[str, Any]]:
     """Precision, recall, F1 and support of each outcome."""
     rows = []
     for number, outcome in enumerate(OUTCOMES):
-        hit, named, came = (
+        # Rows are true outcomes, columns predictions.
+        hit, predicted, actual = (
             float(x) for x in (confusion[number, number], confusion[:, number].sum(), confusion[number].sum())
         )
         rows.append(
             {
                 "outcome": outcome,
-                "precision": hit / named if named else 0.0,
-                "recall": hit / came if came else 0.0,
-                "f1": 2 * hit / (named + came) if named + came else 0.0,
-                "support": int(came),
+                "precision": hit / predicted if predicted else 0.0,
+                "recall": hit / actual if actual else 0.0,
+                "f1": 2 * hit / (predicted + actual) if predicted + actual else 0.0,
+                "support": int(actual),
             }
         )
     return rows
@@ -173,9 +177,9 @@ def report(total: Tensor) -> dict[str, Any]:
 
 
 def _points(bins: Tensor) -> list[dict[str, float]]:
-    """For each non-empty bin: samples, mean forecast, and observed frequency."""
+    """For each non-empty bin: samples, mean forecast, and observed frequency (`came`)."""
     return [
-        {"samples": int(count), "forecast": forecast / count, "came": came / count}
-        for count, forecast, came in bins.tolist()
+        {"samples": int(count), "forecast": forecast / count, "came": occurred / count}
+        for count, forecast, occurred in bins.tolist()
         if count
     ]

@@ -25,7 +25,7 @@ _HEADLINE = (
 def text(results: dict[str, Any]) -> str:
     """The report as lines."""
     lines = [f"{results['samples']:,} deliveries of {results['matches']:,} matches ({results['measured_on']})", ""]
-    lines += [f"{words:30} {results[name]:{form}}" for name, words, form in _HEADLINE]
+    lines += [f"{title:30} {results[name]:{form}}" for name, title, form in _HEADLINE]
     for phase in ("powerplay", "middle", "death"):
         if f"{phase}_log_loss" in results:
             loss, hits = results[f"{phase}_log_loss"], results[f"{phase}_accuracy"]
@@ -47,9 +47,9 @@ def _table(results: dict[str, Any]) -> str:
 
 def _confusion(results: dict[str, Any]) -> str:
     names = results["outcomes"]
-    rows = [f"{'came / predicted':17}" + "".join(f"{name:>9}" for name in names)]
+    rows = [f"{'actual / predicted':18}" + "".join(f"{name:>9}" for name in names)]
     for name, row in zip(names, results["confusion_matrix"], strict=True):
-        rows.append(f"{name:17}" + "".join(f"{count:9,}" for count in row))
+        rows.append(f"{name:18}" + "".join(f"{count:9,}" for count in row))
     return "\n".join(rows)
 
 
@@ -67,7 +67,7 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     for axes, (name, points) in zip(figure.subplots(2, 4).flat, results["reliability"].items(), strict=True):
         _draw_reliability(axes, name, points)
     figure.suptitle(
-        f"forecast and what came: calibration error {results['ece']:.4f}, log loss {results['log_loss']:.4f}"
+        f"forecast and observed frequency: calibration error {results['ece']:.4f}, log loss {results['log_loss']:.4f}"
     )
     figure.savefig(paths[1], dpi=120)
     return paths
@@ -79,9 +79,9 @@ def _draw_confusion(axes: Any, results: dict[str, Any]) -> None:
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
     axes.set_xticks(range(len(names)), names, rotation=45)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("most probable")
-    axes.set_ylabel("what came")
-    axes.set_title("share of each outcome, and deliveries")
+    axes.set_xlabel("most probable outcome")
+    axes.set_ylabel("actual outcome")
+    axes.set_title("fraction of each actual outcome, and deliveries")
     for y, row in enumerate(counts):
         for x, count in enumerate(row):
             shade = "white" if shares[y][x] > 0.5 else "black"
@@ -91,8 +91,9 @@ def _draw_confusion(axes: Any, results: dict[str, Any]) -> None:
 def _draw_reliability(axes: Any, name: str, points: list[dict[str, float]]) -> None:
     most = max((max(point["forecast"], point["came"]) for point in points), default=1.0) * 1.05
     axes.plot([0, most], [0, most], color="grey", linewidth=0.8)
+    # Area by the bin's samples: bins with few are noise.
     size = [4 + 60 * point["samples"] / max(p["samples"] for p in points) for point in points]
     axes.scatter([p["forecast"] for p in points], [p["came"] for p in points], s=size)
     axes.set_title(name if name != "confidence" else "most probable outcome")
     axes.set_xlabel("forecast")
-    axes.set_ylabel("came")
+    axes.set_ylabel("observed")

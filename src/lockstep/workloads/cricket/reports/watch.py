@@ -23,7 +23,9 @@ Act = Callable[[Samples], tuple[Tensor, Tensor]]
 """Maps samples to the most probable outcomes (B,) and probabilities (B, 7)."""
 
 _BAR = 40
+"""Characters of the longest bar."""
 _SIZE = 640, 300
+"""Width and height of the image, in pixels."""
 _BOLD, _FAINT, _PLAIN = "\x1b[1;32m", "\x1b[2m", "\x1b[0m"
 _INNINGS = ("first innings", "second innings")
 
@@ -32,18 +34,19 @@ _INNINGS = ("first innings", "second innings")
 class _Forecasts:
     """Running score of a match's predictions."""
 
-    surprise: float = 0.0
+    log_loss: float = 0.0
+    """Summed over the balls."""
     balls: int = 0
 
     def add(self, probability: float) -> None:
         """Count one ball, given the predicted probability of its outcome."""
-        self.surprise -= float(np.log(max(probability, 1e-12)))
+        self.log_loss -= float(np.log(max(probability, 1e-12)))
         self.balls += 1
 
     @property
     def score(self) -> float:
         """The negative mean log loss, as in evaluations."""
-        return -self.surprise / self.balls if self.balls else 0.0
+        return -self.log_loss / self.balls if self.balls else 0.0
 
 
 def scenes(
@@ -70,7 +73,7 @@ def _spread(log_probabilities: Tensor, table: DeliveryTable) -> Tensor:
 
 
 class _Fixed:
-    """Predictions that are there already, by row."""
+    """A baseline's predictions, computed for all rows in advance."""
 
     def __init__(self, log_probabilities: Tensor | None) -> None:
         assert log_probabilities is not None
@@ -90,28 +93,29 @@ def _match(table: DeliveryTable, rows: Tensor, act: Act | _Fixed) -> Iterator[Sc
 
 
 def _predict(table: DeliveryTable, innings: Tensor, act: Act | _Fixed) -> Tensor:
-    """(M, 7) for all balls of an innings; the first, which has no history, is asked for and not shown."""
+    """(M, 7) probabilities for all balls of an innings; that of the first, which has no history, is not shown."""
     if isinstance(act, _Fixed):
         return act.log_probabilities[innings].exp()
     return act(gather(table, table.phase(), innings, max(len(innings) - 1, 1)))[1]
 
 
 def _scene(table: DeliveryTable, row: int, predicted: Tensor | None, forecasts: _Forecasts, ended: bool) -> Scene:
-    came = int(table.label[row])
-    lines = _situation(table, row)
-    caption = f"{lines[1]}: {OUTCOMES[came]}"
+    actual = int(table.label[row])
+    lines = _match_lines(table, row)
+    caption = f"{lines[1]}: {OUTCOMES[actual]}"
     text = [lines[0], *lines[1:], ""]
     if predicted is None:
-        text += [f"{_FAINT}the first ball of an innings is not predicted; it was: {OUTCOMES[came]}{_PLAIN}", ""]
+        text += [f"{_FAINT}the first ball of an innings is not predicted; it was: {OUTCOMES[actual]}{_PLAIN}", ""]
     else:
-        text += _bars(predicted, came)
+        text += _bars(predicted, actual)
     if forecasts.balls:
         text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
-    image = _picture(lines, predicted, came)
+    image = _picture(lines, predicted, actual)
     return Scene("\n".join(text), image, caption, forecasts.score, ended)
 
 
-def _situation(table: DeliveryTable, row: int) -> list[str]:
+def _match_lines(table: DeliveryTable, row: int) -> list[str]:
+    """Three lines: the match, the score, and the players."""
     match, number = table.matches[int(table.match[row])], int(table.innings[row])
     runs, wickets, balls, target = (int(value) for value in table.score[row])
     bowler, striker, nonstriker = (table.names[int(person)] for person in table.people[row])
@@ -133,17 +137,21 @@ def _tally(table: DeliveryTable, row: int) -> str:
     return f"{int(table.runs[faced, 0].sum())} ({len(faced)})"
 
 
-def _bars(predicted: Tensor, came: int) -> list[str]:
+def _bars(predicted: Tensor, actual: int) -> list[str]:
     most, lines = float(predicted.max()), []
     for number, (outcome, share) in enumerate(zip(OUTCOMES, predicted.tolist(), strict=True)):
         bar = "█" * round(_BAR * share / most)
-        colour = _BOLD if number == came else ""
-        lines.append(f"{colour}{outcome:7} {share:6.1%}  {bar:{_BAR}}{'  came' if number == came else ''}{_PLAIN}")
+        colour = _BOLD if number == actual else ""
+        lines.append(f"{colour}{outcome:7} {share:6.1%}  {bar:{_BAR}}{'  actual' if number == actual else ''}{_PLAIN}")
     expected = float(predicted @ torch.tensor(OUTCOME_RUNS, dtype=predicted.dtype))
-    return [*lines, "", f"runs expected {expected:.2f}, probability of what came {float(predicted[came]):.1%}"]
+    return [
+        *lines,
+        "",
+        f"expected runs {expected:.2f}, probability of the actual outcome {float(predicted[actual]):.1%}",
+    ]
 
 
-def _picture(lines: list[str], predicted: Tensor | None, came: int) -> Any:
+def _picture(lines: list[str], predicted: Tensor | None, actual: int) -> Any:
     """The same as an image: (height, width, 3)."""
     image = Image.new("RGB", _SIZE, (24, 26, 30))
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(16)
@@ -152,8 +160,8 @@ def _picture(lines: list[str], predicted: Tensor | None, came: int) -> Any:
     for number, outcome in enumerate(OUTCOMES):
         top = 66 + 32 * number
         share = 0.0 if predicted is None else float(predicted[number])
-        colour = (90, 200, 110) if number == came else (90, 130, 190)
-        draw.text((16, top), outcome, fill=colour if number == came else (170, 170, 170), font=font)
+        colour = (90, 200, 110) if number == actual else (90, 130, 190)
+        draw.text((16, top), outcome, fill=colour if number == actual else (170, 170, 170), font=font)
         draw.rectangle((90, top, 90 + round(460 * share), top + 18), fill=colour)
         if predicted is not None:
             draw.text((98 + round(460 * share), top), f"{share:.1%}", fill=(170, 170, 170), font=font)

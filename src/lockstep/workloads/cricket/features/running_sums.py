@@ -1,20 +1,23 @@
-"""Sums and last occurrences over the earlier rows of a group: what was known before each row."""
+"""Sums and last occurrences over the earlier rows of a group, leaving out the row itself: what was known before it."""
 
 import numpy as np
 
 
 class Groups:
-    """Rows that share a key, each group in row order."""
+    """Rows grouped by a key, in row order within a group; all methods take and return one value per row."""
 
     def __init__(self, key: np.ndarray) -> None:
+        # Sorted by group, so that each group is a contiguous run; stable, so that a run is in row order.
         self._order = np.argsort(key, kind="stable")
         ordered = key[self._order]
         starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)) if len(key) else np.empty(0, np.int64)
+        # For each sorted position: where its group starts.
         self._start = starts[np.searchsorted(starts, np.arange(len(key)), side="right") - 1]
 
     def before(self, values: np.ndarray) -> np.ndarray:
         """The sum of the values of the earlier rows of the same group."""
         ordered = values[self._order].astype(np.float64 if values.dtype.kind == "f" else np.int64)
+        # One running sum over all groups; what it had at the group's start is subtracted.
         total = np.cumsum(ordered) - ordered
         result = np.empty_like(total)
         result[self._order] = total - total[self._start]
@@ -24,8 +27,10 @@ class Groups:
         """How many rows of the group ago the last event was (1 = the row before); 0 where there was none."""
         place = np.arange(len(events))
         last = np.maximum.accumulate(np.where(events[self._order], place, -1))
+        # Shifted by one: a row does not see its own event.
         last = np.concatenate(([-1], last[:-1])) if len(events) else last
         result = np.empty(len(events), np.int64)
+        # An event before the group's start belongs to another group.
         result[self._order] = np.where(last >= self._start, place - last, 0)
         return result
 

@@ -1,9 +1,9 @@
-"""What each delivery counts as and what stood on the scoreboard, on matches of a few balls."""
+"""How deliveries count, and the scoreboard before them, on matches of a few balls."""
 
 import numpy as np
 import pytest
 
-from lockstep.workloads.cricket.features.ledger import Ledger
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.matches.match import KINDS, Innings, Match, Row
 from lockstep.workloads.cricket.matches.scorebook import collect
 
@@ -46,31 +46,31 @@ def book_of(*rows, targets=None, overs=20.0, super_over=False):
     return collect([match])
 
 
-def test_outcomes_go_by_the_batters_runs_and_any_wicket_comes_first():
+def test_outcomes_follow_the_batters_runs_unless_a_wicket_fell():
     rows = [ball(runs=runs) for runs in range(8)]
     rows += [ball(total=1, wides=1), ball(total=4, legbyes=4), ball(runs=1, kind="run out"), ball(kind="retired")]
     # Five runs count as a dot, seven as a six; wides and leg byes as dots.
-    assert Ledger(book_of(*rows)).label.tolist() == [0, 1, 2, 3, 4, 0, 5, 5, 0, 0, 6, 6]
+    assert Scoreboard(book_of(*rows)).label.tolist() == [0, 1, 2, 3, 4, 0, 5, 5, 0, 0, 6, 6]
 
 
-def test_the_scoreboard_shows_what_happened_before_and_not_at_the_delivery():
+def test_the_scoreboard_leaves_out_the_delivery_itself():
     rows = [ball(runs=4), ball(total=1, wides=1), ball(kind="bowled"), ball(batter=2, runs=6), ball(batter=2)]
-    ledger = Ledger(book_of(*rows))
-    assert ledger.runs.tolist() == [0, 4, 5, 5, 11]
-    assert ledger.wickets.tolist() == [0, 0, 0, 1, 1]
-    assert ledger.legal_balls.tolist() == [0, 1, 1, 2, 3]
-    assert ledger.deliveries.tolist() == [0, 1, 2, 3, 4]
+    scoreboard = Scoreboard(book_of(*rows))
+    assert scoreboard.runs.tolist() == [0, 4, 5, 5, 11]
+    assert scoreboard.wickets.tolist() == [0, 0, 0, 1, 1]
+    assert scoreboard.legal_balls.tolist() == [0, 1, 1, 2, 3]
+    assert scoreboard.deliveries.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_innings_do_not_count_into_each_other():
-    ledger = Ledger(book_of(ball(runs=4), ball(runs=2), ball(innings=1, runs=1), ball(innings=1)))
-    assert ledger.runs.tolist() == [0, 4, 0, 1]
-    assert ledger.target.tolist() == [0, 0, 7, 7]
-    assert ledger.book.first.tolist() == [0, 0, 2, 2]
+    scoreboard = Scoreboard(book_of(ball(runs=4), ball(runs=2), ball(innings=1, runs=1), ball(innings=1)))
+    assert scoreboard.runs.tolist() == [0, 4, 0, 1]
+    assert scoreboard.target.tolist() == [0, 0, 7, 7]
+    assert scoreboard.book.first.tolist() == [0, 0, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("told", "overs", "balls"),
+    ("target_in_file", "overs", "balls"),
     [
         (7, 20.0, 120),
         (7, 12.4, 76),  # one more than the total: known from the start, and its overs with it
@@ -78,40 +78,40 @@ def test_innings_do_not_count_into_each_other():
         (0, 20.0, 120),  # not in the file
     ],
 )
-def test_a_target_revised_for_rain_is_not_known_earlier(told, overs, balls):
+def test_a_target_revised_for_rain_is_not_known_earlier(target_in_file, overs, balls):
     rows = [ball(runs=6), ball(innings=1, runs=1), ball(innings=1)]
-    ledger = Ledger(book_of(*rows, targets=[0, told], overs=overs))
-    assert ledger.target.tolist() == [0, 7, 7]
-    assert ledger.balls_left.tolist() == [120, balls, balls - 1]
+    scoreboard = Scoreboard(book_of(*rows, targets=[0, target_in_file], overs=overs))
+    assert scoreboard.target.tolist() == [0, 7, 7]
+    assert scoreboard.balls_left.tolist() == [120, balls, balls - 1]
 
 
 def test_a_super_over_is_six_balls_and_chases_the_other_super_over():
     rows = [ball(runs=6), ball(innings=1, runs=6), ball(innings=2, runs=3), ball(innings=3), ball(innings=3)]
-    ledger = Ledger(book_of(*rows, super_over=True))
-    assert ledger.target.tolist() == [0, 7, 0, 4, 4]
-    assert ledger.balls_left.tolist() == [120, 120, 6, 6, 5]
-    assert ledger.super_over.tolist() == [False, False, True, True, True]
+    scoreboard = Scoreboard(book_of(*rows, super_over=True))
+    assert scoreboard.target.tolist() == [0, 7, 0, 4, 4]
+    assert scoreboard.balls_left.tolist() == [120, 120, 6, 6, 5]
+    assert scoreboard.super_over.tolist() == [False, False, True, True, True]
 
 
 def test_a_free_hit_follows_a_no_ball_and_outlasts_wides():
     rows = [ball(total=1, noballs=1), ball(total=1, wides=1), ball(runs=1), ball(), ball()]
-    assert Ledger(book_of(*rows)).free_hit.tolist() == [False, True, True, False, False]
+    assert Scoreboard(book_of(*rows)).free_hit.tolist() == [False, True, True, False, False]
 
 
-def test_bowlers_answer_for_wides_but_not_for_byes_or_run_outs():
+def test_bowlers_are_charged_with_wides_but_not_with_byes_or_run_outs():
     rows = [ball(total=1, wides=1), ball(total=2, byes=2), ball(total=1, legbyes=1), ball(runs=1, kind="run out")]
-    ledger = Ledger(book_of(*rows, ball(kind="stumped"), ball(kind="retired")))
-    assert ledger.conceded.tolist() == [1, 0, 0, 1, 0, 0]
-    assert ledger.credited.tolist() == [0, 0, 0, 0, 1, 0]
+    scoreboard = Scoreboard(book_of(*rows, ball(kind="stumped"), ball(kind="retired")))
+    assert scoreboard.conceded.tolist() == [1, 0, 0, 1, 0, 0]
+    assert scoreboard.credited.tolist() == [0, 0, 0, 0, 1, 0]
 
 
-def test_runs_that_were_run_make_no_boundary():
-    assert Ledger(book_of(ball(runs=4), ball(runs=4, ran_all=1), ball(runs=6))).boundary.tolist() == [1, 0, 1]
+def test_four_all_run_is_not_a_boundary():
+    assert Scoreboard(book_of(ball(runs=4), ball(runs=4, ran_all=1), ball(runs=6))).boundary.tolist() == [1, 0, 1]
 
 
-def test_places_in_the_batting_order_go_by_arrival_at_either_end():
+def test_the_batting_order_is_the_order_of_arrival_at_either_end():
     rows = [ball(batter=0, nonstriker=1), ball(batter=1, nonstriker=0), ball(batter=5, nonstriker=0)]
-    striker, nonstriker = Ledger(book_of(*rows)).batting_positions
+    striker, nonstriker = Scoreboard(book_of(*rows)).batting_positions
     assert striker.tolist() == [0, 1, 2]
     assert nonstriker.tolist() == [1, 0, 0]
 

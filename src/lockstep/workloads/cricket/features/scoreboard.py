@@ -1,32 +1,34 @@
-"""How each delivery counts, and the scoreboard before it."""
+"""How each delivery counts (outcome, legal, boundary, ...), and the scoreboard before it."""
 
 from functools import cached_property
 
 import numpy as np
 
-from lockstep.workloads.cricket.features.crease import Crease
-from lockstep.workloads.cricket.features.running import Groups
+from lockstep.workloads.cricket.features.batting_pair import BattingPair
+from lockstep.workloads.cricket.features.running_sums import Groups
 from lockstep.workloads.cricket.matches.match import KINDS, OVERS
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
 WICKET_LABEL = 6
 _LABEL_OF_RUNS = np.array([0, 1, 2, 3, 4, 0, 5])
+"""Label by the batter's runs, 0 to 6; five are too rare for a class and count as a dot, as in the original task."""
 _NOT_THE_BOWLERS = [KINDS.index(kind) for kind in ("none", "run out", "retired")]
 _PLAYERS = 1 << 20
-"""An upper bound of the number of players: combines innings and player to one key."""
+"""More than there are players, to combine an innings and up to two players to one int64 key."""
 
 
-class Ledger:
-    """(N,) arrays about the deliveries of a scorebook; counts `before` a delivery leave it out."""
+class Scoreboard:
+    """(N,) arrays about the deliveries of a scorebook. Counts leave out the delivery itself, so that nothing leaks."""
 
     def __init__(self, book: Scorebook) -> None:
         self.book = book
         self.in_innings = Groups(book.innings_of)
+        # 64 is more than an innings has overs.
         self.in_over = Groups(book.innings_of * 64 + book["over"])
 
     @cached_property
     def label(self) -> np.ndarray:
-        """The outcome: by the batter's runs, five counting as a dot, unless anybody was out or retired."""
+        """The outcome: a wicket if anybody was out or retired, otherwise by the batter's runs."""
         by_runs = _LABEL_OF_RUNS[np.minimum(self.book["batter_runs"], 6)]
         return np.where(self.book["kind"] > 0, WICKET_LABEL, by_runs)
 
@@ -87,7 +89,7 @@ class Ledger:
 
     @cached_property
     def chasing(self) -> np.ndarray:
-        """Whether the innings is the second of its pair."""
+        """Whether the innings chases a target: the second one, or the second super over."""
         return self.book["innings"] % 2 == 1
 
     @cached_property
@@ -107,22 +109,22 @@ class Ledger:
 
     @cached_property
     def free_hit(self) -> np.ndarray:
-        """Whether the last delivery that was no wide was a no-ball."""
+        """Whether the delivery is a free hit: the last one other than wides was a no-ball."""
         last = self.in_innings.previous(self.faced > 0)
         return np.where(last >= 0, self.book["noballs"][last] > 0, False)
 
     @cached_property
-    def crease(self) -> Crease:
+    def batters(self) -> BattingPair:
         """Both batters at every delivery."""
-        return Crease(self.book)
+        return BattingPair(self.book)
 
     @property
     def batting_positions(self) -> tuple[np.ndarray, np.ndarray]:
         """The place in the batting order (0 = first) of striker and non-striker at each delivery."""
-        return self.crease.ends(self.crease.position)
+        return self.batters.ends(self.batters.position)
 
     def of_innings(self, values: object) -> np.ndarray:
-        """A value of each innings, at each of its deliveries."""
+        """A value of each innings, repeated for each of its deliveries."""
         return np.asarray(values)[self.book.innings_of] if len(self.book) else np.empty(0)
 
     def by_player(self, *columns: str) -> Groups:
@@ -136,8 +138,8 @@ class Ledger:
 def _targets(book: Scorebook) -> np.ndarray:
     """(innings, 2): target (0 = none) and legal balls of each innings, as known when it began.
 
-    A file gives the final target. If that is one more than the other side's total, it and its overs were known from
-    the start. Any other was revised for rain, perhaps during the chase, so the unrevised one is used to avoid leakage.
+    A file gives the final target. If it is one more than the other side's total, the target and its overs were known
+    from the start. Otherwise rain revised it, perhaps during the chase, so the unrevised one is used: no leakage.
     """
     totals = np.bincount(book.innings_of, book["total_runs"], len(book.innings)).astype(np.int64)
     result = np.zeros((len(book.innings), 2), np.int64)
@@ -147,8 +149,10 @@ def _targets(book: Scorebook) -> np.ndarray:
         balls = 6 if innings.super_over else OVERS * 6
         target = 0
         if number % 2 == 1:
+            # Penalty runs are not part of any delivery.
             target = int(totals[index - 1]) + book.innings[index - 1].penalty_runs + 1
             if innings.target_runs == target and not innings.super_over:
+                # 12.3 overs are 12 overs and 3 balls.
                 whole = int(innings.target_overs)
                 balls = whole * 6 + round((innings.target_overs - whole) * 10)
         result[index] = target, max(balls, 6)

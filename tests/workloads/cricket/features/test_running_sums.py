@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep.workloads.cricket.features.running import Groups, ratio
+from lockstep.workloads.cricket.features.running_sums import Groups, ratio
 
 KEY = np.array([7, 3, 7, 7, 3, 7])
 
@@ -29,14 +29,14 @@ def test_previous_names_the_row_of_the_last_event():
     assert Groups(KEY).previous(events).tolist() == [-1, -1, 0, 0, 1, 3]
 
 
-def test_no_rows_are_no_trouble():
+def test_empty_input_gives_empty_output():
     groups = Groups(np.empty(0, np.int64))
     assert groups.before(np.empty(0, np.int64)).tolist() == []
     assert groups.since(np.empty(0, bool)).tolist() == []
     assert groups.previous(np.empty(0, bool)).tolist() == []
 
 
-def test_a_ratio_has_a_value_where_nothing_is_divided_by():
+def test_a_ratio_has_a_default_for_a_zero_denominator():
     assert ratio(np.array([1.0, 3.0]), np.array([0, 2]), 5.0).tolist() == [5.0, 1.5]
 
 
