@@ -51,6 +51,7 @@ class Collector:
         self._observation = env.reset().clone()
         self._agents = self._observation.shape[1]
         device, count = self._observation.device, env.count
+        # Next observations are not stored: they are in the rows that follow.
         columns = {
             "observation": Column(tuple(self._observation.shape[1:]), observation_dtype),
             "action": vectors.replay_column(self._agents),
@@ -70,6 +71,7 @@ class Collector:
         self._exploring = torch.zeros((*per_agent, vectors.count), device=device)
         self._reward = torch.zeros((steps, count), device=device)
         self._ended = torch.zeros((steps, count), dtype=torch.bool, device=device)
+        # By name, (T, E); the names are known after the first step.
         self._info: dict[str, Tensor] = {}
         self._stage: dict[str, float] = {}
         self._recorded: dict[Hashable, Callable[[], None]] = {}
@@ -118,6 +120,7 @@ class Collector:
         with self._part("acting"), self._precision.autocast():
             outputs = self._actor(self._observation)
         with self._part("acting"):
+            # Actor outputs and random vectors are both computed, and selected on the device.
             explores = self._now(self._explore) < self._now(self._epsilon)
             vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.activate(outputs))
             action = self._vectors.sample(vector, self._now(self._uniform))
@@ -134,6 +137,7 @@ class Collector:
                 reward=transition.reward,
                 ended=ended,
             )
+            # Returns are reported for the team.
             self._log(transition.reward.sum(1), ended, transition.info)
             self._observation.copy_(transition.observation)
             self._time += 1
@@ -154,6 +158,7 @@ class Collector:
         """Each lane's environments, unfinished episodes and replay buffer."""
         environments = {f"env.{name}": value for name, value in self.env.state().items()}
         environments |= {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
+        # The replay buffer already has the lanes as its first axis.
         memory = {f"memory.{name}": value for name, value in self.memory.state(written).items()}
         return cut(self.lanes, environments, memory)
 

@@ -55,10 +55,11 @@ class DDPGLearner(Learner):
         self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
         self._actor_optimizer = self._optimizer_of("actor")
         self._critic_optimizer = self._optimizer_of("critic")
+        # One compiled actor, for acting and for its loss. Evaluations use the model itself.
         policy = accelerator.compile(self._model.actor)
         self._envs_per_lane = settings.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, policy, vectors) for lanes in world.lanes.cohorts]
-        # One batch per cohort, allocated once: recorded graphs read the positions from the same memory each time.
+        # One micro-batch per cohort, allocated once: recorded graphs read the positions from the same memory each time.
         self._batches = [[self._empty_batch(collector)] for collector in self._collectors]
         recorder = accelerator.record if accelerator.records else None
         critic_loss = CriticLoss(
@@ -96,6 +97,7 @@ class DDPGLearner(Learner):
                 with self._watch.part("learning"):
                     self._learn(words, learned)
         reports = [collector.report() for collector in self._collectors]
+        # Once a round, because reading the flags makes the host wait for the device.
         learned.refuse_non_finite(self._run.nonfinite, f"round {self.updates}", "--a-lr and --c-lr")
         learned.report(reports, gradient_updates=float(learned.count), epsilon=epsilon[0], **rates)
         self.updates += 1
@@ -136,6 +138,7 @@ class DDPGLearner(Learner):
         return self._watch.take()
 
     def _rows_written(self) -> int:
+        # Derived from the steps, so that there is no second counter to save; each row is one step of every environment.
         return self.steps // self._settings.n_envs
 
     def _set_rates(self) -> dict[str, float]:
@@ -145,6 +148,7 @@ class DDPGLearner(Learner):
             ("actor", settings.a_lr, self._actor_optimizer),
             ("critic", settings.c_lr, self._critic_optimizer),
         ):
+            # Constant within a round, whatever the number of its gradient updates.
             now = scheduled_rate(
                 rate,
                 settings.lr_schedule,
@@ -192,6 +196,7 @@ class DDPGLearner(Learner):
                 pool.add(self._model.actor, self.gradient_updates // pool_update_every)
 
     def _optimize_critic(self) -> tuple[Tensor, Tensor]:
+        # A step with a gradient that is not finite is skipped; fp16's loss scale adapts to it.
         norm, finite = self._critic_optimizer.step()
         self._precision.learn_from(finite)
         return norm, finite
@@ -209,6 +214,7 @@ class DDPGLearner(Learner):
 
     def _collector(self, lanes: range, policy: nn.Module, vectors: ActionVectors) -> Collector:
         settings, seed, width = self._settings, self._run.seed, self._envs_per_lane
+        # Environments are numbered over the whole run: lane l has the numbers from l * width on.
         index = torch.arange(lanes.start * width, lanes.stop * width, device=self._world.device)
         return Collector(
             self._problem.make_env(index, seed),
@@ -228,6 +234,7 @@ class DDPGLearner(Learner):
 
     def _empty_batch(self, collector: Collector) -> Batch:
         batch_size = self._settings.batch_size
+        # Every lane contributes the same number of samples.
         samples = batch_size * len(collector.lanes) // self._world.lanes.total
         positions = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
         agents = self._problem.observation_shape[0]
@@ -252,6 +259,7 @@ class DDPGLearner(Learner):
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
         """The names, shapes and types of a state with these counters."""
+        # By the counters of the stored state, not by this learner's, which may be new.
         written = counters["steps"] // self._settings.n_envs
         moments = self._actor_optimizer.outline() | self._critic_optimizer.outline()
         # Adam has no moments before the first gradient update.
@@ -271,5 +279,6 @@ class DDPGLearner(Learner):
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self.gradient_updates = snapshot.state["gradient_updates"]
         self._precision.load(snapshot.state["precision"])
+        # After the counters, on which the number of rows depends.
         for collector in self._collectors:
             collector.load(snapshot.lanes, self._rows_written())

@@ -57,6 +57,7 @@ class CriticLoss(nn.Module):
         """This cohort's share of the global loss and of each metric."""
         target = self.target(batch)
         value = self.critic(batch.observation(), self._vectors.from_replay(batch.read("action")))
+        # value is (N, B, A): the mean over critics, samples and agents.
         loss = (value - target).square().sum() * (batch.share / value.shape[0])
         metrics = {"critic_loss": loss.detach(), "value": value.detach().sum() * (batch.share / value.shape[0])}
         return loss, metrics
@@ -91,6 +92,7 @@ class ActorLoss(nn.Module):
         (critic,) = self._critic
         observation = batch.observation()
         outputs = self.actor(observation)
+        # The lower value here as well, so that the actor does not exploit one critic's overestimate.
         value = critic(observation, self._vectors.critic_input(outputs)).amin(0)
         log_probabilities = self._vectors.log_probabilities(self._vectors.activate(outputs))
         entropy = -(log_probabilities.exp() * log_probabilities).sum() * batch.share

@@ -72,7 +72,9 @@ class Critic(nn.Module):
         # (A, A) row a: the agents in cyclic order, starting with a. Not saved: it follows from the number of agents.
         agents = torch.arange(sizes.agents)
         self.register_buffer("order", (agents[:, None] + agents) % sizes.agents, persistent=False)
+        # Vectors as inputs have one value as output; otherwise there is one output per action.
         inputs, outputs = (sizes.features + sizes.actions, 1) if self._vectors else (sizes.features, sizes.actions)
+        # A central critic also sees features and vector of each other agent.
         if central:
             inputs += (sizes.agents - 1) * (sizes.features + sizes.actions)
         self.layers = nn.Sequential(*_trunk(inputs, sizes, communicates), _head(outputs, sizes, communicates))
@@ -110,6 +112,7 @@ def build_networks(algo: str, sizes: Sizes, seed: int, values: str = "actions") 
 
     `values`: whether critics value "actions" or "vectors".
     """
+    # BiCNet differs from DDPG by its LSTM, MADDPG by its central critic.
     communicates, central = algo == "bicnet", algo == "maddpg"
     outputs = _head(sizes.actions, sizes, communicates)
     actor = nn.Sequential(*_trunk(sizes.features, sizes, communicates), outputs)
@@ -131,6 +134,7 @@ def _initialise(network: nn.Module, generator: torch.Generator) -> None:
             nn.init.orthogonal_(module.weight, 2.0**0.5, generator=generator)
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.LSTM):
+            # PyTorch's own bound for LSTMs.
             bound = module.hidden_size**-0.5
             for weight in module.parameters():
                 nn.init.uniform_(weight, -bound, bound, generator=generator)

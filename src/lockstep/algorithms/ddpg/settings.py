@@ -73,6 +73,7 @@ class DDPGSettings(AlgorithmSettings):
     entropy_coef: Annotated[float, Range(at_least=0)] = 0.0
     """Weight of the actor's entropy bonus."""
 
+    # Fields that weak scaling multiplies by the world size, and those that lr_scaling applies to.
     per_rank_fields: ClassVar[tuple[str, ...]] = ("n_envs", "batch_size", "buffer_size")
     learning_rate_fields: ClassVar[tuple[str, ...]] = ("a_lr", "c_lr")
 
@@ -148,6 +149,7 @@ class DDPGSettings(AlgorithmSettings):
             )
 
     def _validate_memory(self) -> None:
+        # A sample needs its own row and the n_step rows after it.
         rows = (self.n_step + 1) * self.n_envs
         for needed, reason in (
             (self.batch_size, f"one batch ({self.batch_size})"),
@@ -176,6 +178,7 @@ class TeamMLPSettings(NetworkSettings):
 
         settings = config.algorithm
         assert isinstance(settings, DDPGSettings)
+        # (agents, features): anything else, such as images, needs another network.
         if len(problem.observation_shape) != 2:
             shape = problem.observation_shape[1:]
             raise UserError(f"network mlp: {problem.name} shows each agent an array {shape}; allowed: (features,)")

@@ -30,6 +30,7 @@ class Snakes3v3(Workload):
     presets: ClassVar[Mapping[str, Preset]] = {
         "debug": preset(
             "A few seconds of training with short games and small networks: for tests and first steps.",
+            # Small numbers, but with all parts of a run: self-play, gradient updates, evaluations, checkpoints.
             episode_length=40,
             n_envs=16,
             n_steps=8,
@@ -46,6 +47,7 @@ class Snakes3v3(Workload):
         ),
         "small": preset(
             "Train on a laptop: beats random within a minute, and greedy within a few, on two cores.",
+            # A round is a whole game on each board.
             n_envs=64,
             n_steps=200,
             update_interval=2,
@@ -73,6 +75,7 @@ class Snakes3v3(Workload):
             a_lr=5e-4,
             c_lr=5e-4,
             lr_schedule="linear",
+            # Applied 4,096 times per step of the boards: epsilon reaches its minimum after 32 million steps.
             epsilon_speed=0.9999999,
             opponent="greedy",
             self_play=1,
@@ -84,6 +87,7 @@ class Snakes3v3(Workload):
         ),
         "guide": preset(
             "Train as the guide does: its algorithm, observation, rewards, opponents and numbers, on eight boards.",
+            # Without our additions to the algorithm.
             critic="vectors",
             remember="vector",
             twin_critics=False,
@@ -102,6 +106,7 @@ class Snakes3v3(Workload):
             epsilon_speed=0.9995,
             epsilon_min=0.0,
             death_penalty=0.0,
+            # 50,000 games of 200 steps; saved and evaluated every 1,000 games.
             total_timesteps=50_000 * 200,
             checkpoint_every=1000 * 200,
             eval_every=1000 * 200,
@@ -110,6 +115,7 @@ class Snakes3v3(Workload):
     }
     baselines = get_args(Scripted)
     exports: ClassVar[tuple[str, ...]] = ("submission",)
+    # Imported once by the fork server, before it forks the ranks.
     preloads = ("lockstep.algorithms.ddpg.learner", "lockstep.workloads.snakes3v3.problem")
 
     def problem(self, config: SnakesConfig, world: "World") -> "TeamProblem":

@@ -46,6 +46,7 @@ class CompetitionGame:
         self.done = False
         self.n_return = [0.0] * self.game.rules.players
         """Sum of each player's rewards."""
+        # None until the first step, by which submissions recognise a new game.
         self._last_direction: list[str] | None = None
         self.init_info = {**self._positions(), "directions": self._directions()}
         return self.all_observes
@@ -69,6 +70,7 @@ class CompetitionGame:
         actions = decode(joint_action)
         if len(actions) != self.game.rules.players:
             raise UserError(f"{len(actions)} actions; this game has {self.game.rules.players} players")
+        # The directions before the move, which is what the platform reports.
         self._last_direction = self._directions()
         done = self.game.step(torch.tensor([actions]))
         reward, self.done = done.reward[0].tolist(), bool(done.ended)

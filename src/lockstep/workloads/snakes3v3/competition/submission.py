@@ -83,6 +83,7 @@ def guide30(board: Board, me: int, time: int) -> list[float]:
     threats = []
     for number in [other for other in range(len(board.snakes)) if other != me][:2]:
         threats.append(_nearness(board, me, number) * len(board.snakes[number]) / START_LENGTH)
+    # Two zeros follow the beans, as in the guide's vector.
     beans = _padded(_flat(board.beans), 2 * MOST_BEANS + 2)
     return (
         _own_cells(board, me)
@@ -96,6 +97,7 @@ def guide30(board: Board, me: int, time: int) -> list[float]:
 def final35(board: Board, me: int, time: int) -> list[float]:
     """Head, its four neighbours, beans, two nearest beans, own length, the other heads, threats of enemies."""
     own = len(board.snakes[me])
+    # The own team comes first, so enemies start at index `team`.
     rivals = range(board.team, len(board.snakes))[:2]
     threats = [_nearness(board, me, number) * len(board.snakes[number]) / own for number in rivals]
     start = _own_cells(board, me) + _padded(_flat(board.beans), 2 * MOST_BEANS) + _near_beans(board, me, 0.0)
@@ -133,6 +135,7 @@ def _near_beans(board: Board, me: int, absent: float) -> list[float]:
 
 def _itself(board: Board, me: int, time: int) -> list[float]:
     scores = [len(snake) - START_LENGTH for snake in board.snakes]
+    # Sums of scores decide the game.
     team, enemies = sum(scores[: board.team]), sum(scores[board.team :])
     direction = [float(board.direction(me) == way) for way in range(4)]
     return [*direction, scores[me] / LONG, 1 - (time - 1) / MAX_STEPS, team / LONG, (team - enemies) / LONG]
@@ -176,6 +179,7 @@ def _beans(board: Board, me: int) -> list[float]:
     for bean in board.beans:
         (down, right), own = board.gap(head, bean), board.steps(head, bean)
         steps = [board.steps(snake[0], bean) for snake in board.snakes]
+        # Without teammates or enemies: farther than any cell.
         mates = min([steps[number] for number in range(board.team) if number != me], default=2 * far)
         enemies = min(steps[board.team :], default=2 * far)
         way = [1, 2 * down / board.height, 2 * right / board.width, own / far]
@@ -191,6 +195,7 @@ def _others(board: Board, me: int) -> list[float]:
             continue
         (down, right), steps, is_mate = board.gap(head, snake[0]), board.steps(head, snake[0]), number < board.team
         way = [1 if is_mate else -1, 2 * down / board.height, 2 * right / board.width, steps / far]
+        # Sort keys: teammates first, then by distance, ties by player number.
         rows.append(
             ((not is_mate, steps, board.ranks[number]), [*way, len(snake) / LONG, *MOVES[board.direction(number)]])
         )
@@ -212,6 +217,7 @@ def _flat(rows: Any) -> list[float]:
 
 
 def _padded(numbers: list[float], count: int) -> list[float]:
+    # Vectors have a fixed length: zeros for absent players and beans.
     return (numbers + [0.0] * count)[:count]
 
 

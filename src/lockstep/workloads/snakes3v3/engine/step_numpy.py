@@ -117,6 +117,7 @@ class SparseStep:
         bean = (grid.take(at) == BEAN_BIT).view(np.uint8)
         # If several heads reach one bean, the first player eats it.
         ate = bean * (heads_here & self._lower == 0).view(np.uint8)
+        # The same order of writes as in DenseStep._move: link heads, remove tails, test for collisions, set heads.
         trail[head_at] = new.astype(np.uint16) + (self._time.astype(np.uint16) << 8)
         grid[tail_at] = ate * self._bit
         moved_on = trail.take(tail_at).astype(np.uint8)

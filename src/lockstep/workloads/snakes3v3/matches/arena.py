@@ -114,6 +114,7 @@ def play_games(
     count, sides = (games // 2, (0, 1)) if both_sides else (games, (0,))
     policies = _policy(policy_a), _policy(policy_b)
     where = device or torch.device("cpu")
+    # The same seed and boards for both sides, so that the halves start from the same positions.
     halves = [_play(policies, SnakesGame(rules, torch.arange(count), seed, where), side) for side in sides]
     scores, deaths = (torch.cat(parts, dim=1).cpu() for parts in zip(*halves, strict=True))
     return ArenaResult(names or (_name(policy_a), _name(policy_b)), scores, deaths)
@@ -148,6 +149,7 @@ def _play(policies: tuple[Policy, Policy], game: SnakesGame, side: int) -> tuple
     others = [list(team) for number, team in enumerate(teams) if number != side]
     # Against several teams, the best of them is the rival.
     rival = torch.stack([returns[:, team].sum(1) for team in others]).amax(0)
+    # Deaths of all other teams together, but the score of the best one.
     lost = deaths[:, own].sum(1)
     return torch.stack((returns[:, own].sum(1), rival)), torch.stack((lost, deaths.sum(1) - lost))
 

@@ -40,6 +40,7 @@ def perspective(rules: GameRules, players: tuple[int, ...], device: torch.device
     is_mate = [[other in mates for other in range(rules.players)] for _, mates, _ in seen]
     is_enemy = [[other in enemies for other in range(rules.players)] for _, _, enemies in seen]
     codes = torch.zeros(len(players), FIRST_SNAKE + MOST_OTHERS + 1)
+    # Empty cells and beans look the same to all; snakes are numbered from the observer's own team on.
     codes[:, BEAN] = BEAN
     for row, (order, _, _) in enumerate(seen):
         codes[row, [FIRST_SNAKE + player for player in order]] = torch.arange(rules.players) + float(FIRST_SNAKE)

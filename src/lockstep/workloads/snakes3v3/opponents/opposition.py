@@ -37,6 +37,7 @@ class Schedule:
         name = self.opponent
         if name == SCHEDULE:
             name = LADDER[difficulty(episode, self.max_episodes, self.strategy)]
+        # The level is reported even while evasive players replace it; named players without a level report none.
         report = {"difficulty": float(_LEVELS[name])} if name in _LEVELS else {}
         if self.evasion_from is not None:
             report["evasion"] = float(evades)
@@ -58,6 +59,7 @@ class Opposition:
         self.teams = teams
         self._schedule = schedule
         self._observation, self._past_actors = observation, past_actors
+        # So that the environment can be reset and evaluated before the first `prepare`.
         self._name = schedule.after(0)[0]
 
     def prepare(self, steps: int) -> dict[str, float]:

@@ -80,12 +80,14 @@ SCHEDULES = ("linear", "exponential", "curriculum", "measured")
 
 # The guide's numbers: the fractions of a run at which its curriculum moves to the next level.
 _STAGES = (0.10, 0.30, 0.60, 0.85)
+# Greedy, level 2, is the strongest because its snakes divide the beans among themselves.
 _BY_STRENGTH = (0, 1, 3, 4, 2)
 
 
 def difficulty(episode: int, max_episodes: int, strategy: str) -> int:
     """The level of the opponent, 0 (random) to 4, in an episode of a run of max_episodes."""
     part = episode / max_episodes
+    # Also valid beyond max_episodes, where every strategy stays at its last level.
     stage = sum(part >= end for end in _STAGES)
     if strategy == "linear":
         return min(int(4 * part), 4)
@@ -119,6 +121,7 @@ def _targets(game: SnakesGame, head: Tensor, shared: bool) -> Tensor:
     distance = _squared(
         game.rules, head[:, :, None].expand(-1, -1, beans.shape[1]), beans[:, None].expand(-1, head.shape[1], -1)
     )
+    # argmin returns the first minimum, so ties go to the bean that is first in the list.
     if not shared:
         return beans.gather(1, distance.argmin(2))
     taken, number_of = torch.zeros_like(distance[:, 0]), torch.arange(beans.shape[1], device=game.device)

@@ -33,6 +33,7 @@ class SnakesTeamEnv:
         """`reward`: a name in REWARDS; None = one reward per team, the change of its lead over the best rival."""
         self.game = SnakesGame(rules, index, seed, device)
         self._players = rules.teams[team]
+        # Index tensors on the device, the own team first: a CUDA graph must not copy from the host.
         self._sides = [torch.tensor(players, device=device) for players in (self._players, *opposition.teams)]
         self._observation, self._opposition = observation, opposition
         self._reward, self._death_penalty = reward, death_penalty
@@ -63,6 +64,7 @@ class SnakesTeamEnv:
 
     def step(self, action: Tensor) -> Transition:
         """Advance every board by the actions (E, A) of the team and those of the opposition."""
+        # Before the step, so that the evaluation reward is the change of the lead.
         before = self._margin()
         everyone = torch.cat((action, self._opposition.act(self.game)), 1)
         done = self.game.step(everyone.index_select(1, self._order))
