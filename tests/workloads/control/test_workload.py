@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -301,9 +302,7 @@ def test_a_run_resumes_only_with_the_data_it_was_started_with(data, tmp_path):
 
 
 def test_data_that_does_not_fit_into_memory_is_refused_before_it_is_read(data, monkeypatch):
-    from lockstep.algorithms.tdmpc2.experience import offline
-
-    monkeypatch.setattr(offline.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, but 0.0 GiB are free on cpu"):
         open_learner(World(), "control", to_yaml(offline(data))).step()
 
