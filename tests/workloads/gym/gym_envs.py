@@ -102,7 +102,7 @@ class CarriesOver(Good):
     left = 0
 
     def reset(self, *, seed=None, options=None):
-        seen, info = super().reset(seed=seed)
+        _, info = super().reset(seed=seed)
         self.value += self.left
         self.left = (self.left + 1) % 3
         return self.seen(), info

@@ -136,10 +136,9 @@ def test_a_file_with_several_environments_asks_which(tmp_path):
     path.write_text("class A:\n    def reset(self): ...\n    def step(self, a): ...\nclass B(A): ...\n")
     with pytest.raises(UserError, match=r"has several \(A, B\); name one: .*two.py:A"):
         registry.load(str(path))
-    path.write_text("x = 1\n")
     path_of_none = tmp_path / "none.py"
     path_of_none.write_text("x = 1\n")
-    with pytest.raises(UserError, match="has no subclass of lockstep.Workload and no environment class"):
+    with pytest.raises(UserError, match=r"has no subclass of .* and no environment class"):
         registry.load(str(path_of_none))
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
