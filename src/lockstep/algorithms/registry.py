@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from lockstep.algorithms.algorithm import Algorithm
-from lockstep.algorithms.outside import class_from_outside
 from lockstep.config.fields import nearest
+from lockstep.config.outside import class_from_outside
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 

@@ -99,8 +99,10 @@ class WorkloadSettings(Settings):
 class NetworkSettings(Settings):
     """Which network learns it, and how large it is."""
 
-    recurrent: ClassVar[bool] = False
-    """Whether the network has a memory, and so learns from sequences of steps."""
+    @property
+    def recurrent(self) -> bool:
+        """Whether the network has a memory, and so learns from sequences of steps."""
+        return False
 
     def check(self, config: "AnyConfig") -> None:
         """Raise UserError where this group does not go together with the others of a configuration."""

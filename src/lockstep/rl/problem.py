@@ -8,7 +8,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
-from lockstep.rl.distributions import ActionFamily, CategoricalActions, GaussianActions
+from lockstep.rl.distributions import (
+    ActionFamily,
+    CategoricalActions,
+    GaussianActions,
+    MultiCategoricalActions,
+    SquashedGaussianActions,
+)
 from lockstep.rl.rollout import Episodes
 from lockstep.rl.target_networks import PastSelves
 
@@ -110,7 +116,15 @@ class EnvProblem:
         """How the policy network's outputs become actions."""
         if isinstance(self.actions, Discrete):
             return CategoricalActions()
+        if isinstance(self.actions, MultiDiscrete):
+            return MultiCategoricalActions(self.actions.counts)
         return GaussianActions(self.actions.size)
+
+    def action_family_with(self, squash: bool) -> ActionFamily:
+        """The same, with continuous actions squashed by a tanh instead of clamped."""
+        if squash and isinstance(self.actions, Continuous):
+            return SquashedGaussianActions(self.actions.size)
+        return self.action_family
 
     def environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for training."""

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from lockstep.algorithms.outside import class_from_outside, refuse_own_code
 from lockstep.config.fields import nearest
+from lockstep.config.outside import class_from_outside, refuse_own_code
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.workloads import capabilities

@@ -35,8 +35,8 @@ def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
     """The sizes that the world model needs; `episodic`: whether episodes can end, None = as the problem says."""
     if not isinstance(problem.actions, Continuous):
         raise UserError(
-            f"algorithm tdmpc2: needs continuous actions, and {problem.name} has {problem.actions.count} to choose "
-            "from; choose another --algorithm"
+            f"algorithm tdmpc2: needs continuous actions, and those of {problem.name} are discrete; "
+            "choose another --algorithm"
         )
     # If nothing is known, episodes may end by the rules: learning that they never do costs little.
     tasks = problem.tasks or Tasks((problem.actions.size,), (_USUAL_LENGTH,), terminates=True)
