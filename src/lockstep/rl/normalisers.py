@@ -112,6 +112,7 @@ class RewardScale:
         self.factor = torch.ones((), device=device)
         """Changed in place: a recorded graph reads it."""
 
+    @torch.no_grad()
     def update(self, sums: Tensor) -> None:
         """Take in the world's sums of a rollout (3,)."""
         self._moments.add(sums)

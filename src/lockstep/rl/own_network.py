@@ -1,6 +1,7 @@
 """Networks that users bring: made by a function of theirs, and tried before a run starts. B: observations."""
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,6 +63,9 @@ def check_outputs(name: str, network: nn.Module, observation: Tensor, problem: E
 
 
 def _reason(error: Exception) -> str:
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    # The last line of the user's own: an error usually surfaces in torch.
+    library = str(Path(torch.__file__).parent)
+    place = next((frame for frame in reversed(frames) if not frame.filename.startswith(library)), frames[-1])
     text = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {shown(text)}, {place.filename}:{place.lineno}"

@@ -53,10 +53,10 @@ class Collector:
         self._actions = actions
         # Environments on the host return host tensors; the policy runs on the device of `index`.
         device = index.device
-        self.observation = env.reset().to(device, copy=True)
+        self._observation = env.reset().to(device, copy=True)
         self._policy = StatefulPolicy(network, env.count, device)
         storage = actions.storage(steps, env.count, device)
-        self.rollout = Rollout(steps, env.count, self.observation, storage, self._policy.memory, sequence_length)
+        self.rollout = Rollout(steps, env.count, self._observation, storage, self._policy.memory, sequence_length)
         self.ledger = EpisodeLedger(env.count, device)
         self._reward_scale = reward_scale
         self.returns = DiscountedReturns(env.count, gamma, device) if reward_scale else None
@@ -68,6 +68,11 @@ class Collector:
         # A recorded step is one graph, whose parts cannot be timed separately.
         recorded = self._advance != self._step
         self._part = (lambda _: nullcontext()) if recorded else watch.part
+
+    @property
+    def observation(self) -> Tensor:
+        """The current observations (E, ...)."""
+        return self._observation
 
     @torch.no_grad()
     def collect(self, update: int, teacher: Teacher | None = None) -> Stats:
@@ -100,13 +105,13 @@ class Collector:
 
     def _step(self, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
-            outputs, value = self._policy.act(self.observation)
+            outputs, value = self._policy.act(self._observation)
             distribution = self._actions.of(outputs)
             noise = self._noise.index_select(0, self._time).squeeze(0)
             action = distribution.draw(noise) if teacher is None else self._actions.sample_of(teacher(self.env))
             self.rollout.write(
                 self._time,
-                observation=self.observation,
+                observation=self._observation,
                 action=action,
                 log_probability=distribution.log_probability(action),
                 value=value,
@@ -120,7 +125,7 @@ class Collector:
             if self.returns is not None:
                 self.returns.advance(transition.reward, ended)
             self._policy.forget(ended)
-            self.observation.copy_(transition.observation)
+            self._observation.copy_(transition.observation)
             self._time += 1
 
     def _bootstrap(self, transition: Transition) -> Tensor:
@@ -131,10 +136,11 @@ class Collector:
             value = self._policy.value(transition.final_observation)
         return self._gamma * value * transition.truncated
 
+    @torch.no_grad()
     def _estimate(self) -> None:
         """Compute advantages and value targets of the whole rollout."""
         with self._part("acting"), self._precision.autocast():
-            last_value = self._policy.value(self.observation)
+            last_value = self._policy.value(self._observation)
         rollout, scale = self.rollout, self._reward_scale
         reward = rollout.reward if scale is None else scaled(rollout.reward, scale.factor)
         # Values, and so what a truncated episode would still earn, are in the units of the scaled rewards already.
@@ -154,7 +160,7 @@ class Collector:
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned."""
         env = {name.removeprefix("env."): value for name, value in state.items() if name.startswith("env.")}
-        self.observation.copy_(self.env.load(env))
+        self._observation.copy_(self.env.load(env))
         self.ledger.open_return.copy_(state["ledger.return"])
         self.ledger.open_length.copy_(state["ledger.length"])
         if self.returns is not None:

@@ -172,7 +172,6 @@ class PPOLearner(Learner):
         """Records steps as CUDA graphs; not those of hosted environments, which run outside the GPU."""
         return (lambda step: step) if self._problem.hosted else self._accelerator.record
 
-    @torch.no_grad()
     def _estimate(self) -> None:
         """Compute advantages, of rewards divided by the deviation of returns if asked for. Called by every rank."""
         if self._reward_scale is not None:
