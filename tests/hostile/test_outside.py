@@ -24,6 +24,21 @@ def test_a_run_that_brings_code_along_does_not_run_it(verb, tmp_path, monkeypatc
     assert not (tmp_path / "canary").exists()
 
 
+@pytest.mark.parametrize("setting", ["network: canary_code:make", "network: {run}/canary_code.py:make"])
+@pytest.mark.parametrize("verb", ["resume", "eval"])
+def test_a_run_that_names_a_network_in_its_own_directory_does_not_run_it(verb, setting, tmp_path, monkeypatch, capsys):
+    run = RunDirectory.named(tmp_path, "stranger")
+    run.prepare()
+    text = to_yaml(registry.load("snake").preset("debug"))
+    run.write_config(text.replace("network: cnn", setting.format(run=run.path)), "snake")
+    (run.path / "canary_code.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')\n")
+    monkeypatch.chdir(run.path)
+    assert main([verb, str(run.path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "code in its own directory" in told
+    assert not (tmp_path / "canary").exists()
+
+
 @pytest.mark.parametrize("name", [":Maze", "json:", ".json:loads", "a b:c", "../x:Y", "json:__class__"])
 def test_what_is_no_class_is_refused_in_one_line(name, capsys):
     assert main(["train", name, "--preset", "debug"]) == 2

@@ -24,6 +24,8 @@ class Algorithm(ABC):
     settings: ClassVar[type[AlgorithmSettings]]
     networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {}
     """Networks that work for any problem, the default first; a workload's own networks come before them."""
+    function_network: ClassVar[type[NetworkSettings] | None] = None
+    """Settings of a network that a user's function makes (`--network module:function`); None = not possible."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Values for a workload's preset of the same name, if the workload has none for this algorithm."""
 
@@ -41,4 +43,21 @@ class Algorithm(ABC):
         if not isinstance(problem, self.takes):
             kind = self.takes.__name__.removesuffix("Problem").lower()
             raise UserError(f"algorithm {self.name}: needs a problem of kind {kind}; choose another --algorithm")
-        return self.learner(config, world, problem, config.network.build(problem, config))
+        network = config.network.build(problem, config)
+        _refuse_batch_norm(network)
+        return self.learner(config, world, problem, network)
+
+
+def _refuse_batch_norm(network: "nn.Module") -> None:
+    """Raise UserError for layers that keep moments of their batches: those would depend on the division into ranks."""
+    from torch import nn
+
+    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    instance_norms = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+    for name, layer in network.named_modules():
+        tracks = isinstance(layer, instance_norms) and layer.track_running_stats
+        if tracks or isinstance(layer, batch_norms):
+            raise UserError(
+                f"network: {name or 'it'} is {type(layer).__name__}, whose moments depend on the rank's batch; "
+                "use nn.LayerNorm or nn.GroupNorm"
+            )

@@ -98,7 +98,8 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
         name = options.workload or _described(path)[0]
         return Subject(*_by_hand(name, options, own), path=path, run=_run_around(path))
     name, config_text, source = _described(path)
-    workload = registry.load_stored(name, path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    workload = registry.load_stored(name, folder)
     _refuse(fields, workload, options)
     if data and not isinstance(workload, Predicts):
         raise UserError(f"--data {data}: {name} does not predict from data; leave this out")
@@ -106,7 +107,7 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
         raise UserError(
             f"--bad-files {bad_files}: applies to the files of --data, which is missing; add --data or leave this out"
         )
-    config = workload.read_config(config_text, source)
+    config = workload.read_config(config_text, source, stored_in=folder)
     workload.check_kept(config, path)
     return Subject(workload, config, path, _run_around(path), data, bad_files or "")
 

@@ -131,7 +131,7 @@ def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
     """The workload and the configuration that a run was started with."""
     name, text = run.read_config()
     workload = registry.load_stored(name, run.path)
-    return workload, workload.read_config(text, str(run.path / "config.yaml"))
+    return workload, workload.read_config(text, str(run.path / "config.yaml"), stored_in=run.path)
 
 
 def start(

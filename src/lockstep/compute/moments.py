@@ -19,3 +19,25 @@ def mean_and_deviation(sums: Tensor) -> Tensor:
     # Bessel's correction, as in torch.std. Rounding can make the difference negative, hence the first clamp.
     variance = (squares / count - mean * mean).clamp(min=0.0) * count / (count - 1).clamp(min=1.0)
     return torch.stack((mean, variance.sqrt()), dim=-1).to(torch.float32)
+
+
+class RunningMoments:
+    """Mean and variance of all values of a run so far, in float64, updated in place: (N,) values at a time, or ()."""
+
+    def __init__(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Start from these tensors, which are changed in place; a count of 0 makes the first values count alone."""
+        self.mean, self.variance, self.count = mean, variance, count
+
+    def add(self, sums: Tensor) -> None:
+        """Take in the total of `moment_sums` over the world, (..., 3)."""
+        total, squares, counts = sums.unbind(-1)
+        new = counts.flatten()[0]
+        mean = total / new
+        variance = (squares / new - mean * mean).clamp(min=0.0)
+        both = self.count + new
+        change = mean - self.mean
+        # Chan's update: both variances, and what the distance of the means adds.
+        spread = self.variance * self.count + variance * new + change * change * self.count * new / both
+        self.variance.copy_(spread / both)
+        self.mean.add_(change * new / both)
+        self.count.copy_(both)

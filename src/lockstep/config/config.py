@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
+from lockstep.config.outside import absolute_name
 from lockstep.config.run_settings import FREE_TO_CHANGE, RunSettings, automatic_lanes
 from lockstep.config.schema import Schema
 from lockstep.config.settings import Settings
@@ -99,8 +100,10 @@ class WorkloadSettings(Settings):
 class NetworkSettings(Settings):
     """Which network learns it, and how large it is."""
 
-    recurrent: ClassVar[bool] = False
-    """Whether the network has a memory, and so learns from sequences of steps."""
+    @property
+    def recurrent(self) -> bool:
+        """Whether the network has a memory, and so learns from sequences of steps."""
+        return False
 
     def check(self, config: "AnyConfig") -> None:
         """Raise UserError where this group does not go together with the others of a configuration."""
@@ -286,7 +289,8 @@ class Layout:
         given = {**self._defaults(), **values}
         for name, chosen in (("algorithm", self.algorithm_name), ("network", self.network_name)):
             # They decide which settings there are, so they are chosen with the layout and not changed afterwards.
-            if given.get(name) not in (None, "", chosen):
+            # A file may be given relative to the working directory; the layout has its absolute path.
+            if given.get(name) and absolute_name(str(given[name])) != chosen:
                 raise UserError(
                     f"{name} {shown(given[name])}: this run has {chosen or 'none'}; start a new run with it"
                 )

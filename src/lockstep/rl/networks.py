@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.compute.random import derive_seed
-from lockstep.rl.problem import Continuous, Discrete
+from lockstep.rl.normalisers import ObservationNormaliser
+from lockstep.rl.problem import Continuous, Discrete, MultiDiscrete
 
 
 class ActorCritic(nn.Module):
@@ -33,30 +34,33 @@ class MLPActorCritic(nn.Module):
     def __init__(
         self,
         observation_shape: tuple[int, ...],
-        actions: Discrete | Continuous,
+        actions: Discrete | MultiDiscrete | Continuous,
         width: int,
         layers: int,
         activation: str,
         initial_log_std: float,
         seed: int,
+        normaliser: ObservationNormaliser | None = None,
     ) -> None:
         """`initial_log_std`: for continuous actions, whose deviation does not depend on the observation."""
         super().__init__()
-        inputs = math.prod(observation_shape)
-        count = actions.count if isinstance(actions, Discrete) else actions.size
-        self.actor = _perceptron(inputs, width, layers, activation, count)
-        self.critic = _perceptron(inputs, width, layers, activation, 1)
+        inputs, count = math.prod(observation_shape), output_count(actions)
+        self.normaliser = normaliser
+        self.actor = perceptron(inputs, width, layers, activation, count)
+        self.critic = perceptron(inputs, width, layers, activation, 1)
         self.log_std: nn.Parameter | None = None
         if isinstance(actions, Continuous):
             self.log_std = nn.Parameter(torch.full((count,), initial_log_std))
         generator = torch.Generator().manual_seed(derive_seed(seed, "network"))
-        initialise(self, _last(self.actor), _last(self.critic), generator)
+        initialise(self, last_of(self.actor), last_of(self.critic), generator)
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs and value, in fp32."""
         flat = observation.flatten(1)
         # Observations may be bytes; linear layers need the parameters' dtype (autocast converts from there).
-        seen = flat if flat.is_floating_point() else flat.to(_last(self.critic).weight.dtype)
+        seen = flat if flat.is_floating_point() else flat.to(last_of(self.critic).weight.dtype)
+        if self.normaliser is not None:
+            seen = self.normaliser.within(seen)
         outputs, value = self.actor(seen).float(), self.critic(seen).squeeze(-1).float()
         if self.log_std is not None:
             # Means, then log deviations: the layout that GaussianActions splits.
@@ -64,15 +68,30 @@ class MLPActorCritic(nn.Module):
         return outputs, value
 
 
-def _perceptron(inputs: int, width: int, layers: int, activation: str, outputs: int) -> nn.Sequential:
+def output_count(actions: Discrete | MultiDiscrete | Continuous) -> int:
+    """Outputs of the policy's last layer: a logit for each action, or a mean for each component."""
+    if isinstance(actions, Discrete):
+        return actions.count
+    return sum(actions.counts) if isinstance(actions, MultiDiscrete) else actions.size
+
+
+def hidden_layers(inputs: int, width: int, layers: int, activation: str) -> list[nn.Module]:
+    """Linear layers of one width, each followed by its activation."""
     parts: list[nn.Module] = []
     for number in range(layers):
         parts += [nn.Linear(width if number else inputs, width), _ACTIVATIONS[activation]()]
-    return nn.Sequential(*parts, nn.Linear(width, outputs))
+    return parts
 
 
-def _last(perceptron: nn.Sequential) -> nn.Linear:
-    layer = perceptron[-1]
+def perceptron(inputs: int, width: int, layers: int, activation: str, outputs: int) -> nn.Sequential:
+    """Hidden layers and a last linear one; without hidden layers it is linear."""
+    last = nn.Linear(width if layers else inputs, outputs)
+    return nn.Sequential(*hidden_layers(inputs, width, layers, activation), last)
+
+
+def last_of(network: nn.Sequential) -> nn.Linear:
+    """The last layer of a perceptron."""
+    layer = network[-1]
     assert isinstance(layer, nn.Linear)
     return layer
 

@@ -9,7 +9,13 @@ from torch import Tensor
 from lockstep.envs.spaces import Actions, Continuous, Discrete, MultiDiscrete, Part
 from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
 from lockstep.errors import UserError
-from lockstep.rl.distributions import ActionFamily, CategoricalActions, GaussianActions
+from lockstep.rl.distributions import (
+    ActionFamily,
+    CategoricalActions,
+    GaussianActions,
+    MultiCategoricalActions,
+    SquashedGaussianActions,
+)
 from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.rl.rollout import Episodes
 
@@ -78,6 +84,8 @@ class EnvProblem:
         """How the policy network's outputs become actions."""
         if isinstance(self.actions, Discrete):
             return CategoricalActions()
+        if isinstance(self.actions, MultiDiscrete):
+            return MultiCategoricalActions(self.actions.counts)
         return GaussianActions(self.actions.size)
 
     def refuse_inexact_resume(self, sync: str) -> None:
@@ -87,6 +95,12 @@ class EnvProblem:
                 f"{self.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
                 "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
             )
+
+    def action_family_with(self, squash: bool) -> ActionFamily:
+        """The same, with continuous actions squashed by a tanh instead of clamped."""
+        if squash and isinstance(self.actions, Continuous):
+            return SquashedGaussianActions(self.actions.size)
+        return self.action_family
 
     def environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for training."""

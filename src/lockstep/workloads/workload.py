@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lockstep.algorithms import registry as algorithms
 from lockstep.config.config import RUN, AnyConfig, Layout, NetworkSettings, Preset, WorkloadSettings
 from lockstep.config.fields import nearest
+from lockstep.config.outside import absolute_name, is_outside, refuse_own_code
 from lockstep.config.sources import Resolved, choices, choices_in, from_yaml, resolve
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -97,16 +98,31 @@ class Workload(ABC):
         if ":" not in algorithm:
             algorithm = _known(algorithm, self.algorithms, f"algorithm for {self.name}")
         networks = self.networks_for(algorithm)
-        network = _known(network or next(iter(networks)), networks, f"network for {self.name} with {algorithm}")
+        network = network or next(iter(networks))
+        if is_outside(network):
+            network, settings = absolute_name(network), self._function_settings(algorithm, network)
+        else:
+            network = _known(network, networks, f"network for {self.name} with {algorithm}")
+            settings = networks[network]
         return Layout(
             algorithms.load(algorithm).settings,
             self.settings,
-            networks[network],
+            settings,
             algorithm_name=algorithm,
             workload_name=self.name,
             network_name=network,
             defaults=tuple(self.defaults.items()),
         )
+
+    def _function_settings(self, algorithm: str, network: str) -> type[NetworkSettings]:
+        """The settings of a network that a function of the user makes."""
+        found = algorithms.load(algorithm).function_network
+        if found is None:
+            raise UserError(
+                f"network {shown(network)}: algorithm {algorithm} takes no network from a function; "
+                f"known: {', '.join(self.networks_for(algorithm))}"
+            )
+        return found
 
     def config(self, algorithm: str = "", network: str = "", **values: Any) -> AnyConfig:
         """The configuration with these settings, and defaults for the rest."""
@@ -133,9 +149,16 @@ class Workload(ABC):
         chosen = choices(overrides, config_file)
         return resolve(self.preset(preset, **chosen), config_file=config_file, overrides=overrides)
 
-    def read_config(self, text: str, source: str = "config.yaml") -> AnyConfig:
-        """Parse a configuration from YAML; missing settings keep their defaults."""
-        return from_yaml(text, self.layout(**choices_in(text, source)), source)
+    def read_config(self, text: str, source: str = "config.yaml", stored_in: Path | None = None) -> AnyConfig:
+        """Parse a configuration from YAML; missing settings keep their defaults.
+
+        `stored_in`: the folder of a stored run or model. Anybody may have written it, so code in it is not run.
+        """
+        chosen = choices_in(text, source)
+        for name in chosen.values():
+            if stored_in is not None and is_outside(name):
+                refuse_own_code(name, stored_in)
+        return from_yaml(text, self.layout(**chosen), source)
 
 
 _CHOICES = ("algorithm", "network")

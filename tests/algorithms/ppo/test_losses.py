@@ -114,12 +114,19 @@ def test_shares_of_uneven_parts_add_up_to_the_whole_gradient():
 
 
 def test_cloning_is_the_teachers_likelihood():
-    module = CloningLoss(Table([math.log(3.0), 0.0], 1.0), vf_coef=0.0)
+    module = CloningLoss(Table([math.log(3.0), 0.0], 1.0), CategoricalActions(), vf_coef=0.0)
     value, metrics = module(
         batch(action=[0, 1], log_probability=[0.0, 0.0], advantage=[0.0, 0.0], target=[0.0, 0.0], value=[0.0, 0.0])
     )
     torch.testing.assert_close(value, torch.tensor(-(math.log(0.75) + math.log(0.25)) / 2))
     assert float(metrics["cloning_accuracy"]) == 0.5
+
+
+def test_cloning_of_continuous_actions_is_their_density():
+    module = CloningLoss(Table([0.0, 0.0], 1.0), GaussianActions(1), vf_coef=0.0)
+    value, metrics = module(batch(action=[[1.0]], log_probability=[0.0], advantage=[0.0], target=[0.0], value=[0.0]))
+    torch.testing.assert_close(value, torch.tensor(0.5 + 0.5 * math.log(2 * math.pi)))
+    assert "cloning_accuracy" not in metrics
 
 
 def test_continuous_actions_are_weighed_by_their_density():

@@ -175,6 +175,7 @@ def test_a_cut_episode_is_valued_with_its_memory_and_the_next_begins_without():
     collector._policy.value = lambda observation: seen.append(collector._policy.memory[0].clone()) or value(observation)
     collector._policy.forget = lambda ended: seen.append(ended.clone()) or forget(ended)
     collector.collect(1)
+    collector.estimate()
     for memory, ended in zip(seen[0:-1:2], seen[1:-1:2], strict=True):
         assert bool(memory[ended].any(1).all())
     assert bool(collector._policy.memory[0][seen[-2]].eq(0).all())

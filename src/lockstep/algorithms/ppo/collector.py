@@ -11,6 +11,7 @@ from lockstep.compute.stopwatch import Stopwatch
 from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.distributions import ActionFamily
+from lockstep.rl.normalisers import DiscountedReturns, RewardScale, scaled
 from lockstep.rl.problem import Describe, Teacher
 from lockstep.rl.returns import generalised_advantages
 from lockstep.rl.rollout import EpisodeLedger, Rollout
@@ -37,6 +38,7 @@ class Collector:
         record: Callable[[Callable[..., None]], Callable[..., None]],
         watch: Stopwatch,
         describe: Describe | None = None,
+        reward_scale: RewardScale | None = None,
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph."""
         self.env = env
@@ -56,24 +58,36 @@ class Collector:
         storage = actions.storage(steps, env.count, device)
         self.rollout = Rollout(steps, env.count, self._observation, storage, self._policy.memory, sequence_length)
         self.ledger = EpisodeLedger(env.count, device)
+        self._reward_scale = reward_scale
+        self.returns = DiscountedReturns(env.count, gamma, device) if reward_scale else None
         # What a step reads and writes is changed in place, never replaced: a recorded graph has fixed addresses.
         self._noise = torch.zeros_like(storage, dtype=torch.float32)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
         self._advance = record(self._step)
-        self._finish = record(self._estimate)
+        self.estimate = record(self._estimate)
         # A recorded step is one graph, whose parts cannot be timed separately.
         recorded = self._advance != self._step
         self._part = (lambda _: nullcontext()) if recorded else watch.part
 
+    @property
+    def observation(self) -> Tensor:
+        """The current observations (E, ...)."""
+        return self._observation
+
     @torch.no_grad()
     def collect(self, update: int, teacher: Teacher | None = None) -> Stats:
-        """Fill the rollout, with the teacher's actions if one is given. Returns statistics of finished episodes."""
+        """Fill the rollout, with the teacher's actions if one is given. Returns statistics of finished episodes.
+
+        Advantages come with `estimate`, once the scale of the rewards is known.
+        """
         steps = self.rollout.reward.shape[0]
         # All random numbers of the rollout at once, outside the recorded step. They depend on the environment's number
         # and the step alone, so the division into ranks does not change them.
         clock = update * steps + torch.arange(steps, device=self.index.device)
         self._noise.copy_(self._actions.noise(self._seed, self.index, clock))
         self._time.zero_()
+        if self.returns is not None:
+            self.returns.sums.zero_()
         for step in range(steps):
             if step % self._sequence_length == 0:
                 self.rollout.write_memory(step // self._sequence_length, self._policy.memory)
@@ -82,7 +96,6 @@ class Collector:
             else:
                 # Not recorded: a teacher is arbitrary Python code.
                 self._step(teacher)
-        self._finish()
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
@@ -95,7 +108,7 @@ class Collector:
             outputs, value = self._policy.act(self._observation)
             distribution = self._actions.of(outputs)
             noise = self._noise.index_select(0, self._time).squeeze(0)
-            action = distribution.draw(noise) if teacher is None else teacher(self.env)
+            action = distribution.draw(noise) if teacher is None else self._actions.sample_of(teacher(self.env))
             self.rollout.write(
                 self._time,
                 observation=self._observation,
@@ -109,6 +122,8 @@ class Collector:
             ended = transition.terminated | transition.truncated
             self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
             self.rollout.write_info(self._time, transition.info)
+            if self.returns is not None:
+                self.returns.advance(transition.reward, ended)
             self._policy.forget(ended)
             self._observation.copy_(transition.observation)
             self._time += 1
@@ -121,13 +136,16 @@ class Collector:
             value = self._policy.value(transition.final_observation)
         return self._gamma * value * transition.truncated
 
+    @torch.no_grad()
     def _estimate(self) -> None:
-        """Advantages and value targets of the whole rollout."""
+        """Compute advantages and value targets of the whole rollout."""
         with self._part("acting"), self._precision.autocast():
             last_value = self._policy.value(self._observation)
-        rollout = self.rollout
+        rollout, scale = self.rollout, self._reward_scale
+        reward = rollout.reward if scale is None else scaled(rollout.reward, scale.factor)
+        # Values, and so what a truncated episode would still earn, are in the units of the scaled rewards already.
         advantage = generalised_advantages(
-            rollout.reward + rollout.bootstrap, rollout.value, rollout.ended, last_value, self._gamma, self._lambda
+            reward + rollout.bootstrap, rollout.value, rollout.ended, last_value, self._gamma, self._lambda
         )
         rollout.advantage.copy_(advantage)
         rollout.target.copy_(advantage + rollout.value)
@@ -135,6 +153,8 @@ class Collector:
     def state(self) -> dict[str, Tensor]:
         """Environments, unfinished episodes and recurrent state, each tensor with E first."""
         ledger = {"ledger.return": self.ledger.open_return, "ledger.length": self.ledger.open_length}
+        if self.returns is not None:
+            ledger["ledger.discounted"] = self.returns.value
         return {f"env.{name}": value for name, value in self.env.state().items()} | ledger | self._policy.state()
 
     def load(self, state: dict[str, Tensor]) -> None:
@@ -143,4 +163,6 @@ class Collector:
         self._observation.copy_(self.env.load(env))
         self.ledger.open_return.copy_(state["ledger.return"])
         self.ledger.open_length.copy_(state["ledger.length"])
+        if self.returns is not None:
+            self.returns.value.copy_(state["ledger.discounted"])
         self._policy.load(state)

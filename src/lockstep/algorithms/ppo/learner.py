@@ -15,6 +15,7 @@ from lockstep.algorithms.ppo.collector import Collector
 from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss, Sequences, steps_of
 from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.compute import random
+from lockstep.compute.dropout import counted_dropout
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.lane_states import cut, joined
 from lockstep.compute.moments import mean_and_deviation, moment_sums
@@ -28,6 +29,8 @@ from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, Act, evaluate
+from lockstep.rl.normalisers import RewardScale, normaliser_of
+from lockstep.rl.own_network import check_outputs
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy
@@ -51,12 +54,16 @@ class PPOLearner(Learner):
         precise_timing: bool = False,
     ) -> None:
         settings, run = config.algorithm, config.run
-        self.model = network.to(world.device)
+        # In eval mode except while learning: acting and evaluating drop no units.
+        self.model = network.to(world.device).eval()
+        self._dropout = counted_dropout(self.model)
+        self._normaliser = normaliser_of(network) if settings.normalize_observation else None
+        self._reward_scale = RewardScale(world.device) if settings.normalize_reward else None
         self.total_steps = settings.total_timesteps
         self._settings, self._run = settings, run
         self._world = world
         self._problem = problem
-        self._actions = problem.action_family
+        self._actions = problem.action_family_with(squash=settings.squash)
         self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
         self._sequence_length = settings.sequence_steps(config)
@@ -71,6 +78,7 @@ class PPOLearner(Learner):
         policy = accelerator.compile(self.model)
         self._envs_per_lane = settings.n_envs // world.lanes.total
         self._collectors = [self._collector(lanes, policy) for lanes in world.lanes.cohorts]
+        check_outputs(run.network, self.model, self._collectors[0].observation[:2], problem)
         # Allocated once and pointed at other samples in place: recorded graphs read fixed addresses.
         self._batches = [
             self._empty_batches(lanes, c) for lanes, c in zip(world.lanes.cohorts, self._collectors, strict=True)
@@ -90,7 +98,7 @@ class PPOLearner(Learner):
         self._replica = replicate(loss, world, self._precision, recorder)
         self._cloning: Replica | None = None
         if settings.pretrain_bc:
-            cloning = CloningLoss(policy, settings.vf_coef)
+            cloning = CloningLoss(policy, self._actions, settings.vf_coef)
             self._cloning = replicate(cloning, world, self._precision, recorder, beside=self._replica)
         self._descend = accelerator.record(self._descend_once)
 
@@ -100,8 +108,10 @@ class PPOLearner(Learner):
         rate = self.learning_rate()
         self._optimizer.set_rate(rate)
         reports = [c.collect(self.updates, self._problem.teacher if cloning else None) for c in self._collectors]
+        self._estimate()
         with self._watch.part("learning"):
             learned, epochs = self._learn(self._cloning if cloning and self._cloning else self._replica)
+            self._observe()
         learned.refuse_non_finite(self._run.nonfinite, f"update {self.updates}", "--learning-rate")
         learned.report(reports, epochs=float(epochs), learning_rate=rate)
         self.updates += 1
@@ -162,10 +172,25 @@ class PPOLearner(Learner):
         """Records steps as CUDA graphs; not those of hosted environments, which run outside the GPU."""
         return (lambda step: step) if self._problem.hosted else self._accelerator.record
 
+    def _estimate(self) -> None:
+        """Compute advantages, of rewards divided by the deviation of returns if asked for. Called by every rank."""
+        if self._reward_scale is not None:
+            self._reward_scale.update(self._world.total([c.returns.sums for c in self._collectors if c.returns]))
+        for collector in self._collectors:
+            collector.estimate()
+
+    def _observe(self) -> None:
+        """Add the rollout to the moments of observations, now that it has been learned from. Called by every rank."""
+        if self._normaliser is not None:
+            sums = [self._normaliser.sums(collector.rollout.observation) for collector in self._collectors]
+            self._normaliser.update(self._world.total(sums))
+
     def _learn(self, replica: Replica) -> tuple[GradientSteps, int]:
         """Run the epochs over the rollout; returns gradient steps and number of epochs. Called by every rank."""
         learned, epochs = GradientSteps(self._world), 0
+        self.model.train()
         for epoch in range(self._settings.n_epochs):
+            self._draw_dropout(epoch)
             orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
             moments = self._advantage_moments(orders)
             for number in range(moments.shape[0]):
@@ -175,7 +200,18 @@ class PPOLearner(Learner):
             epochs += 1
             if self._too_far(learned):
                 break
+        self.model.eval()
         return learned, epochs
+
+    def _draw_dropout(self, epoch: int) -> None:
+        """The words of all samples in this epoch, if the network has dropout: by environment and step, not by batch."""
+        if self._dropout is None:
+            return
+        steps = self._settings.n_steps
+        clock = self.updates * steps + torch.arange(steps, device=self._world.device)
+        for collector, batches in zip(self._collectors, self._batches, strict=True):
+            words = random.words(self._run.seed, "dropout", collector.index[None, :], clock[:, None], epoch)[0]
+            batches[0].rollout["word"].copy_(words.flatten())
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:
         norm, finite = self._optimizer.step()
@@ -242,6 +278,7 @@ class PPOLearner(Learner):
             record=self._record,
             watch=self._watch,
             describe=self._problem.describe,
+            reward_scale=self._reward_scale,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:
@@ -249,13 +286,17 @@ class PPOLearner(Learner):
         length = self._sequence_length
         samples = settings.batch_size * len(lanes) // (self._world.lanes.total * settings.grad_accum * length)
         memory = tuple(part.flatten(0, 1) for part in rollout.memory)
+        columns = rollout.flat()
+        if self._dropout is not None:
+            columns["word"] = torch.zeros(rollout.reward.numel(), dtype=torch.int64, device=device)
         return [
             Minibatch(
-                rollout.flat(),
+                columns,
                 torch.zeros(samples, dtype=torch.int64, device=device),
                 torch.zeros(2, device=device),
                 1.0 / settings.batch_size,
                 Sequences(length, collector.env.count, memory) if memory else None,
+                self._dropout,
             )
             for _ in range(settings.grad_accum)
         ]
@@ -266,6 +307,8 @@ class PPOLearner(Learner):
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
             lanes |= cut(cohort, collector.state())
         counters = {"updates": self.updates, "steps": self.steps, "precision": self._precision.state()}
+        if self._reward_scale is not None:
+            counters["returns"] = self._reward_scale.state()
         return Snapshot(dict(self.model.state_dict()), self._optimizer.state(), counters, lanes)
 
     def outline(self, counters: Mapping[str, Any]) -> Snapshot:
@@ -279,5 +322,7 @@ class PPOLearner(Learner):
         self._optimizer.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]
         self._precision.load(snapshot.state["precision"])
+        if self._reward_scale is not None:
+            self._reward_scale.load(snapshot.state["returns"])
         for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
             collector.load(joined(cohort, snapshot.lanes))

@@ -3,13 +3,14 @@
 For a recurrent network, samples come as whole sequences: T steps of S environments, B = T x S, time first.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.rl import distributions
+from lockstep.compute.dropout import DropoutWords
 from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.problem import Forecast
 
@@ -40,6 +41,8 @@ class Minibatch:
     """1 / samples of the global minibatch, which turns the sums of cohorts into global means."""
     sequences: Sequences | None = None
     """For a recurrent network; None = samples are single steps."""
+    dropout: DropoutWords | None = None
+    """Where the network's dropout layers find their samples' words (column `word`); None = it has no such layers."""
 
     def read(self, column: str) -> Tensor:
         """One column of the chosen samples (B, ...)."""
@@ -47,6 +50,10 @@ class Minibatch:
 
     def ask(self, network: Any) -> tuple[Tensor, ...]:
         """Apply the network to the samples: outputs (B, ...), values (B,), and forecasts if it makes any."""
+        with nullcontext() if self.dropout is None else self.dropout.given(self.read("word")):
+            return self._answers(network)
+
+    def _answers(self, network: Any) -> tuple[Tensor, ...]:
         observation, cut = self.read("observation"), self.sequences
         if cut is None:
             return network(observation)
@@ -153,21 +160,22 @@ class PPOLoss(nn.Module):
 class CloningLoss(nn.Module):
     """Behaviour cloning: negative log-likelihood of the teacher's actions, and the error of the teacher's values."""
 
-    def __init__(self, network: nn.Module, vf_coef: float) -> None:
+    def __init__(self, network: nn.Module, actions: ActionFamily, vf_coef: float) -> None:
         super().__init__()
         self.network = network
+        self._actions = actions
         self._value_weight = vf_coef
 
     def forward(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The cohort's share of the global loss, and of each metric."""
-        logits, value = batch.ask(self.network)
-        log_probabilities = distributions.log_softmax(logits)
+        outputs, value, *_ = batch.ask(self.network)
         action = batch.read("action")
-        cloning_loss = -distributions.chosen(log_probabilities, action).sum() * batch.share
+        cloning_loss = -self._actions.of(outputs).log_probability(action).sum() * batch.share
         value_loss = 0.5 * (value - batch.read("target")).square().sum() * batch.share
-        metrics = {
-            "cloning_loss": cloning_loss,
-            "cloning_accuracy": (logits.argmax(-1) == action).float().sum() * batch.share,
-            "value_loss": value_loss,
-        }
+        metrics = {"cloning_loss": cloning_loss}
+        if not action.is_floating_point():
+            same = self._actions.mode(outputs) == action
+            # Of several choices at once, all must be the teacher's.
+            metrics["cloning_accuracy"] = (same.all(-1) if same.ndim > 1 else same).float().sum() * batch.share
+        metrics["value_loss"] = value_loss
         return cloning_loss + self._value_weight * value_loss, {k: v.detach() for k, v in metrics.items()}

@@ -50,6 +50,12 @@ class PPOSettings(AlgorithmSettings):
     """How far a value estimate may move from the old one before it is clipped; none = no clipping."""
     normalize_advantage: bool = True
     """Normalise the advantages of each batch to mean 0 and standard deviation 1, over all ranks."""
+    normalize_observation: bool = False
+    """Normalise observations by the mean and deviation of all so far, over all ranks; not images and masks."""
+    normalize_reward: bool = False
+    """Divide rewards by the standard deviation of discounted returns so far, over all ranks; reports stay raw."""
+    squash: bool = False
+    """For continuous actions: keep them within bounds by a tanh, which is part of the policy, instead of clamping."""
     ent_coef: Annotated[float, Range(at_least=0)] = 0.01
     """Weight of the entropy bonus."""
     vf_coef: Annotated[float, Range(at_least=0)] = 0.5

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.config.config import Preset, WorkloadSettings, preset
+from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
 from lockstep.errors import UserError
+from lockstep.rl.network_settings import MLPSettings
 from lockstep.workloads.capabilities import Acting, PlayRequest
 from lockstep.workloads.control import names
 from lockstep.workloads.control.settings import ControlConfig, ControlSettings
@@ -32,6 +33,7 @@ class Control(Workload):
     summary = "Continuous control (DeepMind Control, Gymnasium), TD-MPC2"
     settings: ClassVar[type[WorkloadSettings]] = ControlSettings
     algorithms = ("tdmpc2", "ppo")
+    networks: ClassVar[Mapping[str, Mapping[str, type[NetworkSettings]]]] = {"ppo": {"mlp": MLPSettings}}
     presets: ClassVar[Mapping[str, Preset]] = {
         "debug": preset(
             "A few seconds of training with tiny networks and plans: for tests and first steps.",

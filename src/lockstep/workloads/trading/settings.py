@@ -111,7 +111,10 @@ class RecurrentSettings(NetworkSettings):
     aux_coef: Annotated[float, Range(at_least=0, at_most=100)] = 0.0
     """Weight of the error in predicting the next day's price, volatility and volume; 0 = nothing is predicted."""
 
-    recurrent: ClassVar[bool] = True
+    @property
+    def recurrent(self) -> bool:
+        """It has a memory."""
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,76 @@
+"""VMAS (vectorised multi-agent simulation) as a tensor environment, with all agents controlled by one policy.
+
+pip install vmas;  lockstep train vmas_env:Balance --n-envs 1024
+"""
+
+import torch
+
+from lockstep.compute import random
+
+
+class Vmas:
+    """E scenarios of VMAS. It has no way to seed one environment, so each is placed by numbers of our own."""
+
+    scenario, max_steps = "balance", 100
+
+    def __init__(self, index: torch.Tensor, seed: int) -> None:
+        from vmas import make_env
+
+        self.index, self.seed = index, seed
+        self.env = make_env(self.scenario, num_envs=len(index), device=index.device, continuous_actions=True, seed=0)
+        self.env.reset()
+        self.agents = self.env.world.agents
+        self.action_dim = sum(agent.action_size for agent in self.agents)
+        self.steps, self.episode = torch.zeros_like(index), torch.zeros_like(index)
+        self.observation_shape = (self._seen().shape[1],)
+
+    def reset(self) -> torch.Tensor:
+        """Start every episode; returns all agents' observations, one after the other."""
+        self._begin(torch.ones_like(self.index, dtype=torch.bool))
+        return self._seen()
+
+    def step(self, action: torch.Tensor):
+        """One step of all agents; the team's reward is the mean of theirs."""
+        parts = action.split([agent.action_size for agent in self.agents], dim=1)
+        limits = [agent.action.u_range_tensor.to(action.device) for agent in self.agents]
+        _, rewards, done, _ = self.env.step([part * limit for part, limit in zip(parts, limits, strict=True)])
+        self.steps += 1
+        truncated = (self.steps >= self.max_steps) & ~done
+        final = self._seen()
+        self._begin(done | truncated)
+        return self._seen(), torch.stack(rewards).mean(0), done, truncated, final
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Positions and velocities of everything in the world."""
+        parts = {f"{number}.{name}": getattr(entity.state, name).clone() for number, entity, name in self._moving()}
+        return parts | {"steps": self.steps.clone(), "episode": self.episode.clone()}
+
+    def load(self, state: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Continue from a state."""
+        for number, entity, name in self._moving():
+            setattr(entity.state, name, state[f"{number}.{name}"].clone())
+        self.steps.copy_(state["steps"])
+        self.episode.copy_(state["episode"])
+        return self._seen()
+
+    def _moving(self):
+        for number, entity in enumerate(self.env.world.entities):
+            for name in ("pos", "vel", "rot", "ang_vel"):
+                yield number, entity, name
+
+    def _begin(self, where: torch.Tensor) -> None:
+        self.episode += where
+        self.steps.masked_fill_(where, 0)
+        for number in where.nonzero().flatten().tolist():
+            # VMAS draws from torch's global generator: seeded by this environment's number and episode.
+            drawn = random.words(self.seed, "vmas", self.index[number], self.episode[number])[0]
+            torch.manual_seed(int(drawn))
+            self.env.reset_at(number)
+
+    def _seen(self) -> torch.Tensor:
+        scenario = self.env.scenario
+        return torch.cat([scenario.observation(agent) for agent in self.agents], dim=1)
+
+
+class Balance(Vmas):
+    """Carry a package to its goal together."""
