@@ -26,11 +26,9 @@ from lockstep.cli.train import LaunchOptions, read_run
 from lockstep.errors import RunFailed, UserError
 from lockstep.launch import outcome
 from lockstep.launch.stop_request import Interrupted
-from lockstep.reporting.metrics import LONGEST_LINE, METRICS
 from lockstep.run.hand_over import Wanted
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
-from lockstep.untrusted import parse_json, whole_lines
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
 
@@ -76,14 +74,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every log point: step, time and tags."""
-        path = self.path / METRICS
-        try:
-            # A run in progress may be in the middle of writing a line, so only complete ones are read.
-            return [parse_json(line) for line in whole_lines(path, LONGEST_LINE)]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        return RunDirectory(self.path).log_points()
 
 
 class Policy:
