@@ -1,4 +1,4 @@
-"""Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
+"""Lockstep from Python, notebooks included: `train`, `sweep`, `load`, `evaluate`."""
 
 import contextlib
 import io
@@ -22,10 +22,13 @@ from lockstep.cli import model as models
 from lockstep.cli import train as starting
 from lockstep.cli.argv import take_all
 from lockstep.cli.model import TRAINED, ModelOptions
+from lockstep.cli.sweep import PlannedSweep, SweepOptions
 from lockstep.cli.train import LaunchOptions, read_run
 from lockstep.errors import RunFailed, UserError
 from lockstep.launch import outcome
 from lockstep.launch.stop_request import Interrupted
+from lockstep.output import tell
+from lockstep.reporting.sweep_report import SweepReport
 from lockstep.run.hand_over import Wanted
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
@@ -171,6 +174,42 @@ def train(
                 run.path.rmdir()
         raise
     return Run(run.path.absolute())
+
+
+def sweep(
+    workload: str | type[Workload],
+    *,
+    preset: str = "base",
+    ranks: int | None = None,
+    gpus: int | None = None,
+    at_once: int | None = None,
+    study: int = 0,
+    config: str | Path | None = None,
+    sweep_name: str = "",
+    quiet: bool = False,
+    **settings: Any,
+) -> SweepReport:
+    """Train every combination as `lockstep sweep` does; a list is several values: `seed=[1, 2, 3]`.
+
+    With `study`, a pair as a string is a range: `learning_rate="1e-5..1e-2"`. Runs that failed are in the report.
+    """
+    chosen = registry.load(workload) if isinstance(workload, str) else workload()
+    given = {"preset": preset, "ranks": ranks, "gpus": gpus, "at_once": at_once, "study": study, "config": config}
+    words = [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
+    options = take_all([*words, f"sweep_name={sweep_name}"], SweepOptions())
+    values = [f"{name}={_texts(value)}" for name, value in settings.items()]
+    planned = PlannedSweep(chosen, chosen.target, options, values)
+    report, stopped_by = planned.train((lambda line: None) if quiet else tell)
+    if stopped_by:
+        raise KeyboardInterrupt(f"sweep {report.name}: stopped; the same call continues it")
+    return report
+
+
+def _texts(value: Any) -> str:
+    """One value or several as they are written on the command line; each text in quotes, since it may have commas."""
+    if isinstance(value, list | tuple):
+        return ",".join(f'"{item}"' if isinstance(item, str) else _text(item) for item in value)
+    return _text(value)
 
 
 def _named(run_or_path: Run | str | Path) -> str:

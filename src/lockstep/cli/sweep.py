@@ -97,19 +97,22 @@ class PlannedSweep:
         self._check()
         # What the data or the environment lack is told once here, and not by every run.
         workload.fit(first.config, first.explicit)
-        name = options.sweep_name or self._automatic_name()
-        self._sweep_path = Path(self._first.run.runs_dir) / name
+        self.path = self._place(options.sweep_name or self._automatic_name())
         self._members = [] if options.study else [self._member(values) for values in self._grid.combinations()]
 
     def _read(self, words: list[str]) -> Grid:
         # Algorithm and network decide which settings there are, and may be swept as well.
         chosen = choices(words, self._options.config or None)
-        layouts = [
-            self._workload.preset(self._options.preset, algorithm, network).layout
-            for algorithm in split_values(chosen.get("algorithm", ""))
-            for network in split_values(chosen.get("network", ""))
-        ]
-        return read_grid([layout.schema for layout in layouts], words)
+        try:
+            algorithms, networks = (split_values(chosen.get(name, "")) for name in ("algorithm", "network"))
+        except ValueError as error:
+            raise UserError(f"algorithm or network: {error}; give names separated by commas") from None
+        presets = (
+            self._workload.preset(self._options.preset, algorithm, network)
+            for algorithm in algorithms
+            for network in networks
+        )
+        return read_grid([preset.layout.schema for preset in presets], words)
 
     def _check(self) -> None:
         grid, study = self._grid, self._options.study
@@ -125,6 +128,15 @@ class PlannedSweep:
             raise UserError("eval_every 0: a study needs scores; set --eval-every")
         if self._first.run.run_name:
             raise UserError("run_name: the runs of a sweep are named by their values; name the sweep with --sweep-name")
+        if "runs_dir" in grid.names:
+            raise UserError("runs_dir: the runs of a sweep are in one folder; give one")
+
+    def _place(self, name: str) -> Path:
+        # Checked like a run's: the same names are possible, and it is no link.
+        path = RunDirectory.named(Path(self._first.run.runs_dir), name).path
+        if (path / "config.yaml").exists():
+            raise UserError(f"{path}: is a run; choose another --sweep-name")
+        return path
 
     def _automatic_name(self) -> str:
         """The same for the same command, also with more values: those runs are added to the sweep."""
@@ -147,7 +159,7 @@ class PlannedSweep:
         resolved = self._resolve(_texts(values))
         settings = {name: choice.value for name, choice in values.items()}
         resolved.config.for_world(self._ranks)
-        run = RunDirectory.named(self._sweep_path, run_name(settings))
+        run = RunDirectory.named(self.path, run_name(settings))
         if (run.path / "config.yaml").exists():
             config, _ = self._workload.fit(resolved.config, resolved.explicit)
             check_same_experiment(run, self._workload, config.for_world(self._ranks), "--sweep-name")
@@ -169,13 +181,13 @@ class PlannedSweep:
         launch = {"preset": options.preset, "config": options.config, "max_restarts": options.max_restarts}
         launch |= {"gpus": options.gpus} if options.gpus is not None else {"ranks": self._ranks}
         words = [f"{key}={value_text(value)}" for key, value in launch.items() if value != ""]
-        place = [f"runs_dir={self._sweep_path}", f"run_name={name}"]
+        place = [f"runs_dir={self.path}", f"run_name={name}"]
         arguments = ("train", self._target, *words, *self._overrides(texts), *place)
         return Member(name, settings, max_updates, arguments)
 
     def train(self, say: Callable[[str], None]) -> tuple[SweepReport, int]:
         """Train what is not finished; returns what all runs found, and the signal that stopped the sweep (or 0)."""
-        found = Sweep(self._sweep_path, say)
+        found = Sweep(self.path, say)
         total = self._options.study or len(self._members)
         slots = self._slots(total)
         for line in self._plan(total, slots):
@@ -217,7 +229,7 @@ class PlannedSweep:
         threads = slots[0]["OMP_NUM_THREADS"]
         varied = [f"{'':12} {part}" for part in (*self._grid.axes, *self._grid.spans)]
         return [
-            f"{'sweep':12} {total} runs in {self._sweep_path}, their output in NAME.log there",
+            f"{'sweep':12} {total} runs in {self.path}, their output in NAME.log there",
             *varied,
             f"{'at once':12} {len(slots)}, {self._ranks} rank(s) each, {threads} thread(s) a rank{gpus}",
         ]

@@ -13,7 +13,7 @@ from lockstep.config.grid import value_text
 
 WIDTH = 80
 SEED = "seed"
-_NARROWEST = 6
+_NARROWEST = 3
 SweptState = Literal["finished", "stopped", "failed", "running", "waiting"]
 
 

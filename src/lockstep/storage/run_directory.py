@@ -141,7 +141,8 @@ class RunDirectory:
     @contextmanager
     def prepared(self, keeps: bool) -> Iterator[None]:
         """As `prepare`; a new directory is removed if no run started in it, unless `keeps`: others may be using it."""
-        is_new = not self.path.exists() or not any(self.path.iterdir())
+        # A file in its place is no folder to look into; `prepare` refuses it.
+        is_new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
         self.prepare()
         try:
             yield
