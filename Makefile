@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control,parquet]"
+	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control,parquet,optuna]"
 	@touch $@
 
 setup: $(STAMP)

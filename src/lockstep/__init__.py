@@ -7,7 +7,7 @@ from lockstep.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.algorithms.algorithm import Algorithm
-    from lockstep.api import Policy, Run, evaluate, load, train
+    from lockstep.api import Policy, Run, evaluate, load, sweep, train
     from lockstep.config.config import AlgorithmSettings, Config, NetworkSettings, WorkloadSettings, preset
     from lockstep.distributed.world import World
     from lockstep.envs.vector_env import Transition, VectorEnv
@@ -33,11 +33,12 @@ __all__ = [
     "evaluate",
     "load",
     "preset",
+    "sweep",
     "train",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Policy", "Run", "evaluate", "load", "train"), "lockstep.api"),
+    **dict.fromkeys(("Policy", "Run", "evaluate", "load", "sweep", "train"), "lockstep.api"),
     **dict.fromkeys(("AlgorithmSettings", "Config", "NetworkSettings", "WorkloadSettings"), "lockstep.config.config"),
     "preset": "lockstep.config.config",
     **dict.fromkeys(("Continuous", "Discrete", "EnvProblem"), "lockstep.rl.problem"),

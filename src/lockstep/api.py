@@ -1,4 +1,4 @@
-"""Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
+"""Lockstep from Python, notebooks included: `train`, `sweep`, `load`, `evaluate`."""
 
 import contextlib
 import inspect
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +24,17 @@ from lockstep.cli import model as models
 from lockstep.cli import train as starting
 from lockstep.cli.argv import take_all
 from lockstep.cli.model import TRAINED, ModelOptions
+from lockstep.cli.sweep import PlannedSweep, SweepOptions
 from lockstep.cli.train import LaunchOptions, read_run
 from lockstep.config import outside
 from lockstep.errors import RunFailed, UserError
 from lockstep.launch import given, outcome
 from lockstep.launch.stop_request import Interrupted
-from lockstep.reporting.metrics import LONGEST_LINE, METRICS
+from lockstep.output import tell
+from lockstep.reporting.sweep_report import SweepReport
 from lockstep.run.hand_over import Wanted
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
-from lockstep.untrusted import parse_json, whole_lines
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
 
@@ -79,14 +80,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every log point: step, time and tags."""
-        path = self.path / METRICS
-        try:
-            # A run in progress may be in the middle of writing a line, so only complete ones are read.
-            return [parse_json(line) for line in whole_lines(path, LONGEST_LINE)]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        return RunDirectory(self.path).log_points()
 
 
 class Policy:
@@ -161,11 +155,7 @@ def train(
     One rank trains in this process; several are separate processes. Raises the error that ended the run: UserError
     before anything starts, RunFailed and others after.
     """
-    if _is_workload(workload):
-        chosen, name = workload(), workload().target
-    else:
-        name = _name(workload)
-        chosen = registry.load(name)
+    chosen, name = _chosen(workload)
     overrides = [f"{name}={_text(value)}" for name, value in (settings | {"runs_dir": runs_dir}).items()]
     resolved = chosen.resolve(preset, config, overrides)
     fitted, notes = chosen.fit(resolved.config, resolved.explicit)
@@ -193,21 +183,56 @@ def train(
     return Run(run.path.absolute())
 
 
-def _is_workload(thing: Any) -> TypeGuard[type[Workload]]:
-    return inspect.isclass(thing) and issubclass(thing, Workload)
-
-
-def _name(workload: str | Callable[..., Any]) -> str:
-    """The name of a workload; objects that no other process could find by name are given one."""
-    if isinstance(workload, str):
-        return workload
-    return outside.name_of(workload) or given.give(workload, _label(workload))
+def _chosen(workload: str | type[Workload] | Callable[..., Any]) -> tuple[Workload, str]:
+    """The workload that a caller means, and the name by which other processes load it."""
+    if inspect.isclass(workload) and issubclass(workload, Workload):
+        return workload(), workload().target
+    if callable(workload):
+        # An object that no other process could find by name is given one.
+        workload = outside.name_of(workload) or given.give(workload, _label(workload))
+    return registry.load(workload), workload
 
 
 def _label(thing: Any) -> str:
     """A name for an object that has none, in reports."""
     name = getattr(thing, "__name__", type(thing).__name__)
     return "function" if name == "<lambda>" else name
+
+
+def sweep(
+    workload: str | type[Workload] | Callable[..., Any],
+    *,
+    preset: str = "base",
+    ranks: int | None = None,
+    gpus: int | None = None,
+    at_once: int | None = None,
+    study: int = 0,
+    config: str | Path | None = None,
+    sweep_name: str = "",
+    quiet: bool = False,
+    **settings: Any,
+) -> SweepReport:
+    """Train every combination as `lockstep sweep` does; a list is several values: `seed=[1, 2, 3]`.
+
+    With `study`, a pair as a string is a range: `learning_rate="1e-5..1e-2"`. Runs that failed are in the report.
+    """
+    chosen, name = _chosen(workload)
+    launch = {"preset": preset, "ranks": ranks, "gpus": gpus, "at_once": at_once, "study": study, "config": config}
+    arguments = [f"{key}={_text(value)}" for key, value in launch.items() if value is not None]
+    options = take_all([*arguments, f"sweep_name={sweep_name}"], SweepOptions())
+    values = [f"{key}={_texts(value)}" for key, value in settings.items()]
+    planned = PlannedSweep(chosen, name, options, values)
+    report, stopped_by = planned.train((lambda line: None) if quiet else tell)
+    if stopped_by:
+        raise KeyboardInterrupt(f"sweep {report.name}: stopped; the same call continues it")
+    return report
+
+
+def _texts(value: Any) -> str:
+    """One value or several as they are written on the command line; each text in quotes, since it may have commas."""
+    if isinstance(value, list | tuple):
+        return ",".join(f'"{item}"' if isinstance(item, str) else _text(item) for item in value)
+    return _text(value)
 
 
 def _named(run_or_path: Run | str | Path) -> str:

@@ -17,6 +17,7 @@ from lockstep.launch.environment import launched_rank
 VERBS = {
     "train": ("train", "train", "train a workload, on any number of ranks"),
     "resume": ("train", "resume", "continue a run, on the same or another number of ranks"),
+    "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),

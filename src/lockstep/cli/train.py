@@ -262,22 +262,34 @@ def _check_same_run(run: RunDirectory, workload: Workload, config: AnyConfig, mu
                 "choose another --run-name"
             )
         return
-    stored_name, _ = run.read_config()
-    if stored_name != workload.target:
-        raise UserError(f"run {run.name}: is a run of {stored_name}, not of {workload.name}; choose another --run-name")
-    _, stored = read_run(run)
-    for name, (old, new) in config.differences(stored).items():
-        if name not in FREE_TO_CHANGE:
-            raise UserError(
-                f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another --run-name, "
-                f"or, if network, environments and lanes stay the same, change it with "
-                f"`lockstep resume {run.path} --{name.replace('_', '-')} ...`"
-            )
+    check_same_experiment(run, workload, config)
     if run.status().state == "finished":
         raise UserError(
             f"run {run.name}: is finished; choose another --run-name, or extend it with `lockstep resume {run.path} "
             f"{config.length_flag} N`"
         )
+
+
+def check_same_experiment(
+    run: RunDirectory, workload: Workload, config: AnyConfig, name_flag: str = "--run-name"
+) -> None:
+    """UserError unless an existing run was started with the same settings, as far as they decide its result.
+
+    name_flag: with which the user would choose another place.
+    """
+    stored_name, _ = run.read_config()
+    if stored_name != workload.target:
+        raise UserError(
+            f"run {run.name}: is a run of {stored_name}, not of {workload.name}; choose another {name_flag}"
+        )
+    _, stored = read_run(run)
+    for name, (old, new) in config.differences(stored).items():
+        if name not in FREE_TO_CHANGE:
+            raise UserError(
+                f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another {name_flag}, "
+                f"or, if network, environments and lanes stay the same, change it with "
+                f"`lockstep resume {run.path} --{name.replace('_', '-')} ...`"
+            )
 
 
 def _be_a_rank(workload: Workload, wanted: Wanted, halvings: int, must_resume: bool) -> int:

@@ -57,6 +57,11 @@ class Spelling:
     value: str
 
 
+@dataclass(frozen=True)
+class Listed:
+    """Commas belong to the value of this text, a list: `Annotated[str, Listed()]`. A sweep does not split it there."""
+
+
 Count = Annotated[int, Range(at_least=1)]
 """A whole number of at least 1."""
 OffOrCount = Annotated[int, Range(at_least=0)]
@@ -81,6 +86,7 @@ class Setting:
     patterns: tuple[Pattern, ...]
     aliases: tuple[str, ...]
     spellings: dict[str, str]
+    listed: bool
     default: Any
 
     @property
@@ -178,6 +184,7 @@ def _setting(name: str, hint: Any, default: Any) -> Setting:
         patterns=tuple(mark for mark in marks if isinstance(mark, Pattern)),
         aliases=tuple(mark.name for mark in marks if isinstance(mark, Alias)),
         spellings={mark.text: mark.value for mark in marks if isinstance(mark, Spelling)},
+        listed=any(isinstance(mark, Listed) for mark in marks),
         default=default,
     )
 

@@ -32,7 +32,7 @@ class Resolved(Generic[Options]):
 
 
 @dataclass(frozen=True)
-class _Given:
+class Given:
     """One value as the user wrote it (None for a YAML null) and where."""
 
     key: str
@@ -49,10 +49,10 @@ def resolve(
     sources: dict[str, str] = {}
     if config_file is not None:
         values, sources = _from_leaves(schema, read_file(config_file), shown_path(config_file))
-    for given in _flags(schema, overrides):
-        setting = _setting(schema, given)
+    for given in read_flags(schema, overrides):
+        setting = find_setting(schema, given)
         if setting:
-            values[setting.name] = _value(setting, given)
+            values[setting.name] = read_value(setting, given)
             sources[setting.name] = given.where
     changed = base.replace(**values) if isinstance(base, Config) else dataclasses.replace(cast(Any, base), **values)
     return Resolved(cast(Options, changed), sources)
@@ -106,24 +106,24 @@ def _from_leaves(schema: Schema, leaves: list[Leaf], source: str) -> tuple[dict[
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for leaf in leaves:
-        given = _Given(leaf.path[-1], leaf.text, f"{source}:{leaf.line}")
+        given = Given(leaf.path[-1], leaf.text, f"{source}:{leaf.line}")
         for section in leaf.path[:-1]:
             if setting := schema.find(section):
                 raise UserError(
                     f"{setting.name} ({given.where}): needs a value, not a section; allowed: {setting.allowed}"
                 )
-        setting = _setting(schema, given)
+        setting = find_setting(schema, given)
         if setting and setting.name in values:
             raise UserError(
                 f"{setting.name} {shown(leaf.text)} ({given.where}): given before, at {sources[setting.name]}"
             )
         if setting:
-            values[setting.name] = _value(setting, given)
+            values[setting.name] = read_value(setting, given)
             sources[setting.name] = given.where
     return values, sources
 
 
-def _flags(schema: Schema, tokens: Sequence[str]) -> Iterator[_Given]:
+def read_flags(schema: Schema, tokens: Sequence[str]) -> Iterator[Given]:
     """Read the words of a command line, one setting at a time."""
     words = list(reversed(tokens))
     while words:
@@ -132,7 +132,7 @@ def _flags(schema: Schema, tokens: Sequence[str]) -> Iterator[_Given]:
         if not word.startswith("--"):
             if not equals or not name:
                 raise UserError(f"{shown(word)}: not a setting; allowed: --field value or field=value")
-            yield _Given(name, text, f"override {shown(name)}=")
+            yield Given(name, text, f"override {shown(name)}=")
             continue
         where = f"flag --{name}" if name.isprintable() and len(name) <= 60 else f"flag {shown(word)}"
         negated = schema.find(name[3:]) if name.startswith(("no-", "no_")) else None
@@ -140,21 +140,21 @@ def _flags(schema: Schema, tokens: Sequence[str]) -> Iterator[_Given]:
         is_switch = setting is not None and setting.kind is bool
         has_value = bool(words) and not words[-1].startswith("--")
         if equals:
-            yield _Given(name, text, where)
+            yield Given(name, text, where)
         elif negated and negated.kind is bool:
-            yield _Given(negated.name, "false", where)
+            yield Given(negated.name, "false", where)
         elif is_switch and (not has_value or "=" in words[-1]):
-            yield _Given(name, "true", where)
+            yield Given(name, "true", where)
         elif has_value:
-            yield _Given(name, words.pop(), where)
+            yield Given(name, words.pop(), where)
         else:
-            _setting(schema, _Given(name, None, where))
+            find_setting(schema, Given(name, None, where))
             raise UserError(
                 f"{shown(name)} ({where}): a value is needed; allowed: {setting.allowed if setting else 'one'}"
             )
 
 
-def _setting(schema: Schema, given: _Given) -> Setting | None:
+def find_setting(schema: Schema, given: Given) -> Setting | None:
     """Find the field a key means; None where it is a key that has one answer here, and that one was given."""
     if setting := schema.find(given.key):
         return setting
@@ -174,7 +174,7 @@ def _setting(schema: Schema, given: _Given) -> Setting | None:
     raise UserError(f"{told}: cannot be chosen here; allowed: {only}")
 
 
-def _value(setting: Setting, given: _Given) -> Any:
+def read_value(setting: Setting, given: Given) -> Any:
     """Read the typed value, or tell the user in one line why it cannot be."""
     try:
         return from_text(setting, given.text)

@@ -83,6 +83,28 @@ def threads_per_rank(ranks: int, requested: int | None = None) -> int:
     from_user = os.environ.get("OMP_NUM_THREADS", "")
     if from_user.isdecimal() and int(from_user):
         return int(from_user)
+    return requested or max(1, cores() // ranks)
+
+
+def cores() -> int:
+    """The number of CPU cores this process may use."""
     # The affinity mask, not cpu_count: a container or `taskset` may allow fewer cores than the machine has.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return requested or max(1, cores // ranks)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def shares(runs: int, ranks: int, at_once: int | None, gpus: int) -> list[dict[str, str]]:
+    """The environment variables of each of the runs that train at once: which GPUs and how many threads they use.
+
+    runs: how many there are in all. ranks: of each run. at_once: None = as many as fit on `gpus` GPUs, or on the cores
+    if there are none.
+    """
+    count = min(runs, at_once or max(1, (gpus or cores()) // ranks))
+    share = {"OMP_NUM_THREADS": str(threads_per_rank(count * ranks))}
+    if not gpus:
+        return [share] * count
+    names = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))).split(",")[:gpus]
+    # Runs get whole sets, so that the ranks of one are not slowed down by another. If there are more runs than sets
+    # (--at-once), or more ranks than GPUs, GPUs are shared.
+    width = min(ranks, gpus)
+    sets = [",".join(names[start : start + width]) for start in range(0, gpus - width + 1, width)]
+    return [{**share, "CUDA_VISIBLE_DEVICES": sets[number % len(sets)]} for number in range(count)]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
 from lockstep.storage.disk import write_atomically
+from lockstep.storage.run_directory import LONGEST_LINE, METRICS
 from lockstep.untrusted import (
     is_counter,
     lines_from_end,
@@ -28,9 +29,6 @@ from lockstep.untrusted import (
 if TYPE_CHECKING:
     from lockstep.distributed.world import World
 
-METRICS = "metrics.jsonl"
-LONGEST_LINE = 1 << 20
-"""Bytes; a longer line is not a log point."""
 # Bytes of a log that are read into memory, or of unwritten lines that are kept there.
 _IN_MEMORY = 64 << 20
 # Bytes at the end of a longer log in which the resume step is looked for.

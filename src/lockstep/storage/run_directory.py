@@ -21,7 +21,7 @@ from lockstep.config.run_settings import RUN_NAME
 from lockstep.errors import UserError
 from lockstep.storage import run_lock
 from lockstep.storage.disk import make_directory, temporary_name, write_atomically, write_durably
-from lockstep.untrusted import is_counter, is_file, is_folder, read_json, read_regular
+from lockstep.untrusted import is_counter, is_file, is_folder, parse_json, read_json, read_regular, whole_lines
 from lockstep.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 State = Literal["running", "finished", "stopped"]
 # Everything that a run may write to inside its directory.
 _FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb")
-_FILES = ("config.yaml", "status.json", "system.json", "metrics.jsonl", "evaluation.json", "lock.json", "wandb_id")
+METRICS = "metrics.jsonl"
+LONGEST_LINE = 1 << 20
+"""Bytes; a longer line of metrics.jsonl is not a log point."""
+_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id")
 # The last second of the year 9999, the latest that datetime can show.
 _LATEST = 253_402_300_799.0
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.
@@ -138,7 +141,8 @@ class RunDirectory:
     @contextmanager
     def prepared(self, keeps: bool) -> Iterator[None]:
         """As `prepare`; a new directory is removed if no run started in it, unless `keeps`: others may be using it."""
-        is_new = not self.path.exists() or not any(self.path.iterdir())
+        # A file in its place is no folder to look into; `prepare` refuses it.
+        is_new = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
         self.prepare()
         try:
             yield
@@ -213,6 +217,17 @@ class RunDirectory:
             pass  # the run directory is gone; the lock's own check ends the run and says so
         except OSError as error:
             _log.warning("%s: status not written (%s); training continues", self.path, error.strerror)
+
+    def log_points(self) -> list[dict[str, Any]]:
+        """Every log point of metrics.jsonl: step, time and tags; empty before the first one."""
+        path = self.path / METRICS
+        try:
+            # A run in progress may be in the middle of writing a line, so only complete ones are read.
+            return [parse_json(line) for line in whole_lines(path, LONGEST_LINE)]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
     def row(self) -> RunRow:
         """The run as `lockstep runs` shows it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadSettings
-from lockstep.config.fields import OffOrCount, Pattern, Range
+from lockstep.config.fields import Listed, OffOrCount, Pattern, Range
 from lockstep.config.settings import absolute
 from lockstep.errors import UserError
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -25,7 +25,7 @@ _LANES = Pattern(r"all|none|\d+(-\d+)?(,\d+(-\d+)?)*", "all, none, or lane numbe
 class TradingSettings(MarketSettings, WorkloadSettings):
     """Trading: which lanes trade real prices, and lengths of a run in the guide's units."""
 
-    historical_lanes: Annotated[str, _LANES] = "all"
+    historical_lanes: Annotated[str, _LANES, Listed()] = "all"
     """Lanes that trade the data's prices, if there is data; the others trade simulated ones."""
     episodes: OffOrCount = 0
     """Episodes to train for, over all ranks: sets total_timesteps to this x episode_length; 0 = use total_timesteps."""

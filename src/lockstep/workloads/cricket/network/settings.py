@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from lockstep.config.config import AnyConfig, NetworkSettings
-from lockstep.config.fields import Alias, Count, Range
+from lockstep.config.fields import Alias, Count, Listed, Range
 from lockstep.errors import UserError
 from lockstep.workloads.cricket.network.graph import kept_relations, reads_balls
 
@@ -36,7 +36,7 @@ class GraphSettings(NetworkSettings):
     """Ensemble size: networks trained from different initial weights, whose probabilities are averaged."""
     player_dim: Count = 64
     """Width of a player's embedding."""
-    drop_relations: str = ""
+    drop_relations: Annotated[str, Listed()] = ""
     """Relations of the graph to leave out, separated by commas; ball = all that start at earlier balls."""
 
     @property
