@@ -36,6 +36,7 @@ from lockstep.run.hand_over import Wanted
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
+from lockstep.workloads.capabilities import Translates
 from lockstep.workloads.workload import Workload
 
 
@@ -95,20 +96,28 @@ class Policy:
         self.config = subject.config.values()
         self.step = trained.step
         self._player = trained.learner.player(subject.config.run.seed)
+        self._shape = trained.learner.observation_shape
+        workload = subject.workload
+        self._translation = workload.translation(subject.config) if isinstance(workload, Translates) else None
 
     def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
-        """The most probable action for each observation, or a sampled one: (B, ...) -> (B,).
+        """The most probable action for one observation or each of a batch, or a sampled one: (B, ...) -> (B,).
 
         For vector actions: the best known action, or one with the exploration noise of training: (B, A).
         """
-        return self._player.act(_seen(observations), explore=not deterministic)[0].numpy()
+        seen, single = self._rows(observations)
+        action = self._player.act(seen, explore=not deterministic)[0]
+        if self._translation is not None:
+            return self._translation.actions(action, single)
+        return action[0].numpy() if single else action.numpy()
 
     def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
         """The probability of every action: (B, ...) -> (B, A). Does not change a recurrent network's memory."""
-        found = self._player.probabilities(_seen(observations))
+        seen, single = self._rows(observations)
+        found = self._player.probabilities(seen)
         if found is None:
             raise UserError(f"{self.workload}: has continuous actions, so there is no probability for each; use act")
-        return found.numpy()
+        return found[0].numpy() if single else found.numpy()
 
     def forget(self, ended: NDArray[Any] | Tensor | None = None) -> None:
         """Reset the memory of all positions in the batch, or of those (B,) whose episodes ended.
@@ -116,6 +125,15 @@ class Policy:
         For recurrent networks, which keep a memory for each position of the batch from one call to the next.
         """
         self._player.forget(None if ended is None else torch.as_tensor(ended, dtype=torch.bool))
+
+    def _rows(self, observations: Any) -> tuple[Any, bool]:
+        """A batch of observations for the network, and whether the caller gave a single one."""
+        if self._translation is not None:
+            return self._translation.rows(observations)
+        seen = _seen(observations)
+        # Anything else than a tensor is a workload's own batch of samples.
+        single = isinstance(seen, Tensor) and seen.ndim == len(self._shape)
+        return (seen[None], True) if single else (seen, False)
 
     def __repr__(self) -> str:
         return f"Policy({self.workload}, step {self.step})"

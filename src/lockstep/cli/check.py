@@ -10,6 +10,7 @@ from lockstep.cli import argv as command
 from lockstep.cli.proof import Proof
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
+from lockstep.config.sources import Resolved
 from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import ChecksItself
@@ -42,11 +43,8 @@ def check(arguments: list[str]) -> int:
     workload = registry.load(name)
     preset = options.preset if options.preset in workload.presets else "base"
     resolved = workload.resolve(preset, overrides=rest)
-    config, lines = workload.fit(resolved.config, resolved.explicit)
-    for line in lines:
-        print(line)
     problems = 0
-    for finding in _findings(workload, config, options):
+    for finding in _findings(workload, resolved, options):
         problems += not finding.good
         print(
             f"{'ok' if finding.good else 'WRONG':6}{finding.subject:13}{finding.problem or finding.detail}", flush=True
@@ -57,16 +55,22 @@ def check(arguments: list[str]) -> int:
     return 0
 
 
-def _findings(workload: Workload, config: AnyConfig, options: CheckOptions) -> "Iterator[Finding]":
+def _findings(workload: Workload, resolved: Resolved[AnyConfig], options: CheckOptions) -> "Iterator[Finding]":
     from lockstep.distributed.world import World
     from lockstep.rl.env_check import check_environments
     from lockstep.rl.problem import EnvProblem
 
     good = True
     if isinstance(workload, ChecksItself):
-        for finding in workload.check_itself(config, options.steps):
+        for finding in workload.check_itself(resolved.config, options.steps):
             good &= finding.good
             yield finding
+    if not good:
+        # What follows relies on environments that can be reset and stepped.
+        return
+    config, lines = workload.fit(resolved.config, resolved.explicit)
+    for line in lines:
+        print(f"{'':6}{line}")
     problem = workload.problem(config, World())
     if isinstance(problem, EnvProblem):
         for finding in check_environments(problem, options.steps):

@@ -51,7 +51,7 @@ def member_from_outside(name: str) -> Any:
     path, member = _parted(name)
     module = module_from_outside(name)
     if not hasattr(module, member):
-        known = [label for label in vars(module) if not label.startswith("_")]
+        known = [label for label, value in vars(module).items() if callable(value) and not label.startswith("_")]
         raise UserError(f"{shown(name)}: {path} has no {shown(member)}; it has: {', '.join(known) or 'nothing'}")
     return getattr(module, member)
 

@@ -87,6 +87,11 @@ class GymSimulation:
         """Its actions."""
         return self._actions.actions
 
+    @property
+    def allowed(self) -> Floats | None:
+        """1 for every action that is allowed now, 0 for the others; None if all are."""
+        return self._mask if self._observations.mask else None
+
     def reset(self, seed: int) -> Observation:
         """Start an episode; its seed alone determines it."""
         self._taken.clear()
@@ -201,18 +206,22 @@ def _episode(simulation: GymSimulation, seed: int, steps: int) -> list[bytes]:
     generator = np.random.default_rng(0)
     seen = [simulation.reset(seed).tobytes()]
     for _ in range(steps):
-        done = simulation.step(_random_row(simulation.actions, generator))
+        done = simulation.step(_random_row(simulation, generator))
         seen.append(done.observation.tobytes() + np.float64(done.reward).tobytes())
         if done.terminated or done.truncated:
             break
     return seen
 
 
-def _random_row(known: Actions, generator: np.random.Generator) -> Floats:
+def _random_row(simulation: GymSimulation, generator: np.random.Generator) -> Floats:
+    known, mask = simulation.actions, simulation.allowed
     if isinstance(known, Continuous):
         return generator.uniform(-1, 1, known.size).astype(np.float32)
     counts = (known.count,) if isinstance(known, Discrete) else known.counts
-    return np.array([generator.integers(count) for count in counts], np.float32)
+    if mask is None:
+        return np.array([generator.integers(count) for count in counts], np.float32)
+    parts = np.split(mask, np.cumsum(counts)[:-1])
+    return np.array([generator.choice(np.flatnonzero(part)) for part in parts], np.float32)
 
 
 def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:

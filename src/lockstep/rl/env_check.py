@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.envs.spaces import Actions, Continuous, Discrete
+from lockstep.envs.spaces import Discrete, MultiDiscrete
 from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.errors import LockstepError
 from lockstep.rl.problem import EnvProblem
@@ -138,15 +138,16 @@ class _Trial:
             )
         half = self._count_steps // 2
         one = self._problem.environments(torch.arange(_COUNT), self._seed)
-        one.reset()
+        seen = one.reset()
         for step in range(half):
-            one.step(self._actions(step, range(_COUNT)))
+            seen = one.step(self._actions(step, range(_COUNT), seen)).observation
         other = self._problem.environments(torch.arange(_COUNT), self._seed)
         other.reset()
         other.load({name: value.clone() for name, value in one.state().items()})
         for step in range(half, self._count_steps):
-            action = self._actions(step, range(_COUNT))
+            action = self._actions(step, range(_COUNT), seen)
             mine, theirs = one.step(action.clone()), other.step(action.clone())
+            seen = mine.observation
             if not torch.equal(mine.observation, theirs.observation) or not torch.equal(mine.reward, theirs.reward):
                 after = step - half + 1
                 return Finding(
@@ -158,24 +159,43 @@ class _Trial:
 
     def _trace(self, numbers: range, seed: int | None = None) -> _Trace:
         env: BatchedEnv = self._problem.environments(torch.tensor(numbers), self._seed if seed is None else seed)
-        first = env.reset().clone()
         # Copies: environments may write their results in place.
-        return _Trace(first, [_copy(env.step(self._actions(step, numbers))) for step in range(self._count_steps)])
+        first = seen = env.reset().clone()
+        steps = []
+        for step in range(self._count_steps):
+            steps.append(_copy(env.step(self._actions(step, numbers, seen))))
+            seen = steps[-1].observation
+        return _Trace(first, steps)
 
-    def _actions(self, step: int, numbers: range) -> Tensor:
-        return random_actions(self._problem.actions, torch.tensor(numbers), step)
+    def _actions(self, step: int, numbers: range, observation: Tensor) -> Tensor:
+        return random_actions(self._problem, observation, torch.tensor(numbers), step)
 
 
-def random_actions(actions: Actions, index: Tensor, step: int, seed: int = 0) -> Tensor:
-    """Uniformly drawn actions for environments `index` (E,), a function of their numbers and the step."""
-    if isinstance(actions, Discrete):
-        return (random.uniform(seed, "random policy", index, step) * actions.count).long()
-    size = actions.size if isinstance(actions, Continuous) else len(actions.counts)
-    component = torch.arange(size, device=index.device)
+def random_actions(problem: EnvProblem, observation: Tensor, index: Tensor, step: int, seed: int = 0) -> Tensor:
+    """Actions drawn uniformly among those allowed, for environments `index` (E,) at a step."""
+    actions = problem.actions
+    counts = (actions.count,) if isinstance(actions, Discrete) else ()
+    counts = actions.counts if isinstance(actions, MultiDiscrete) else counts
+    component = torch.arange(len(counts) or problem.actions.size, device=index.device)  # type: ignore[union-attr]
     drawn = random.uniform(seed, "random policy", index[:, None], step, component)
-    if isinstance(actions, Continuous):
+    if not counts:
         return drawn * 2 - 1
-    return (drawn * torch.tensor(actions.counts, device=index.device)).long()
+    allowed = _mask(problem, observation, sum(counts)).split(counts, dim=1)
+    chosen = torch.stack([_pick(drawn[:, i], part) for i, part in enumerate(allowed)], dim=1)
+    return chosen.squeeze(1) if isinstance(actions, Discrete) else chosen
+
+
+def _mask(problem: EnvProblem, observation: Tensor, size: int) -> Tensor:
+    """(E, size) 1 for every action that is allowed."""
+    pieces = observation.flatten(1).split([part.size for part in problem.parts], dim=1) if problem.parts else ()
+    masks = [piece for piece, part in zip(pieces, problem.parts, strict=True) if part.kind == "mask"]
+    return masks[0] if masks else torch.ones(len(observation), size, device=observation.device)
+
+
+def _pick(drawn: Tensor, allowed: Tensor) -> Tensor:
+    """(E,) one of the allowed (E, A) each, by a number from 0 to 1."""
+    position = (drawn * allowed.sum(1)).floor()
+    return (allowed.cumsum(1) > position[:, None]).int().argmax(1)
 
 
 def _copy(done: Transition) -> Transition:

@@ -43,6 +43,8 @@ class Learner(ABC):
     """Environment steps, or samples, seen over all ranks."""
     gradient_updates: int = 0
     """Optimiser steps, if an update has many of them and the learner counts them."""
+    observation_shape: tuple[int, ...] = (0,)
+    """The shape of one observation, as its player takes them in batches."""
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 

@@ -191,6 +191,24 @@ class Records(Protocol):
         """Convert another program's episodes to our format; returns how many episodes and steps they are."""
 
 
+class Translation(Protocol):
+    """Between environments of another library and our networks."""
+
+    def rows(self, observation: Any) -> "tuple[Tensor, bool]":
+        """Observations as the network gets them, (B, ...), and whether it was a single one."""
+
+    def actions(self, actions: "Tensor", single: bool) -> Any:
+        """Actions as the environment takes them: one, or an array of them."""
+
+
+@runtime_checkable
+class Translates(Protocol):
+    """Has environments whose observations and actions are not those of its network."""
+
+    def translation(self, config: Any) -> Translation | None:
+        """How to translate them; None if nothing has to be."""
+
+
 @runtime_checkable
 class ChecksItself(Protocol):
     """Can tell more about what is wrong with its environments or data than what training relies on."""

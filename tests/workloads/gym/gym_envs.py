@@ -92,7 +92,7 @@ class Unseeded(Good):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.value = int(np.random.randint(0, 5))
+        self.value = float(np.random.uniform(0, 5))
         return self.seen(), {}
 
 

@@ -15,7 +15,7 @@ def train(name, tmp_path, **settings):
 
 
 BEFORE = {
-    "Missing": "has no 'Missing'; it has: ",
+    "Missing": "has no Missing; it has: Good, ",
     "BadConstructor": r"cannot be created \(TypeError.*missing",
     "FailingConstructor": r"cannot be created \(ValueError: no licence\)",
     "TextObservation": "which has no fixed size",
@@ -46,9 +46,9 @@ DURING = {
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("name", "message"), DURING.items(), ids=DURING)
 def test_a_fault_in_a_run_names_the_environment_and_the_run_can_be_resumed(name, message, workers, tmp_path):
-    # `resume_by`: the trial before a run would find most of these faults already.
+    # `resume_by`: the trial before a run would find some of these faults already.
     with pytest.raises(LockstepError, match=message) as caught:
-        train(name, tmp_path, resume_by="replay", env_workers=workers, run_name="faulty")
+        train(name, tmp_path, resume_by="restart", env_workers=workers)
     assert "\n" not in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def test_a_function_that_cannot_be_sent_is_refused_in_one_line(tmp_path):
     with pytest.raises(UserError, match=r"cannot be sent to other processes \(TypeError.*ranks=1 and env_workers=1"):
         lockstep.train(make, runs_dir=tmp_path, ranks=2, **SMALL)
     # One rank without workers needs no other process.
-    assert lockstep.train(make, runs_dir=tmp_path, **SMALL).status.state == "finished"
+    assert lockstep.train(make, runs_dir=tmp_path, **SMALL).status.step == 8 * 256
 
 
 CHECKS = {
@@ -96,7 +96,7 @@ CHECKS = {
     "SavesState": "",
     "LyingSpace": "outside of its space; widen low and high",
     "WrongType": "the observation is float64, and its space float32",
-    "WrongShape": r"shape \(3,\)",
+    "WrongShape": "shape (3,)",
     "Unseeded": "reset(seed=3) twice gives two observations",
     "ForgetsState": "a restored environment differs after",
     "OldStep": "returned 4 values; it must return 5 values",
@@ -112,7 +112,7 @@ def test_check_says_what_is_wrong_a_line_each(name, expected, capsys):
     lines = [line for line in printed.out.splitlines() if line.startswith("WRONG")]
     assert bool(lines) == bool(expected)
     if expected:
-        assert any(expected.replace("\\", "") in line for line in lines), lines
+        assert any(expected in line for line in lines), lines
 
 
 def test_check_compares_one_rank_with_two(capsys):

@@ -60,6 +60,7 @@ class PPOLearner(Learner):
         self._normaliser = normaliser_of(network) if settings.normalize_observation else None
         self._reward_scale = RewardScale(world.device) if settings.normalize_reward else None
         self.total_steps = settings.total_timesteps
+        self.observation_shape = problem.observation_shape
         self._settings, self._run = settings, run
         self._world = world
         self._problem = problem
@@ -318,6 +319,7 @@ class PPOLearner(Learner):
 
     def load(self, snapshot: Snapshot) -> None:
         """Restore a state saved by any number of ranks. Called by every rank."""
+        self._problem.refuse_inexact_resume(self._world.sync)
         self.model.load_state_dict(snapshot.model)
         self._optimizer.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

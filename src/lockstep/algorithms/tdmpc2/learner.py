@@ -48,6 +48,7 @@ class TDMPC2Learner(Learner):
         settings, run = config.algorithm, config.run
         self._network = network.to(world.device)
         self.model = self._network
+        self.observation_shape = problem.observation_shape
         self.total_steps = settings.steps
         self._settings, self._run, self._world, self._problem = settings, run, world, problem
         self._spaces = spaces = network.spaces
@@ -249,6 +250,7 @@ class TDMPC2Learner(Learner):
     def load(self, snapshot: Snapshot) -> None:
         """Restore a state saved by any number of ranks. Called by every rank."""
         refuse_other_data(snapshot.state.get("data_digest"), self.data_digest)
+        self._problem.refuse_inexact_resume(self._world.sync)
         self.model.load_state_dict(snapshot.model)
         self._training.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

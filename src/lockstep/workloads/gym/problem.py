@@ -26,7 +26,7 @@ def evaluate_random(settings: GymSettings, world: World, episodes: int, seed: in
     return evaluate(
         world,
         lambda index: problem.environments(index, seed),
-        RandomActions(problem.actions, seed),
+        RandomActions(problem, seed),
         episodes,
         seed,
         tag="gym",

@@ -1,5 +1,7 @@
 """What can be found out about an environment before a run: its spaces, its time limit, and how it can be resumed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -8,6 +10,7 @@ from lockstep.envs import gym_simulation
 from lockstep.envs.gym_simulation import EnvSpec, Resume, quiet
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.spaces import Actions, Continuous, Discrete
+from lockstep.envs.watchdog import Hung, watchdog
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
 
@@ -60,7 +63,7 @@ def _facts(settings: GymSettings) -> Facts:
         frame_skip=settings.frame_skip,
         max_steps=settings.max_episode_steps,
     )
-    with quiet():
+    with quiet(), _patience(settings):
         env = spec.make()
         try:
             observations, rows = _formats(env, settings.env_id)
@@ -70,6 +73,18 @@ def _facts(settings: GymSettings) -> Facts:
             return Facts(spec, observations, rows, limit, size, goal, reason)
         finally:
             env.close()
+
+
+@contextmanager
+def _patience(settings: GymSettings) -> Iterator[None]:
+    try:
+        with watchdog().watching(settings.env_timeout):
+            yield
+    except Hung:
+        raise UserError(
+            f"{settings.env_id}: did not return for {settings.env_timeout:g} s when it was tried; correct it, or raise "
+            "--env-timeout"
+        ) from None
 
 
 def _formats(env: Any, source: str) -> tuple[Observations, ActionRows]:
@@ -85,7 +100,8 @@ def _formats(env: Any, source: str) -> tuple[Observations, ActionRows]:
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
     """The spec with the way of resuming that was asked for or found out, and the reason."""
     if settings.resume_by != "auto":
-        return replace(spec, resume=settings.resume_by, fresh=not _clean(spec)), ""
+        fresh = settings.resume_by == "replay" and bool(_trial(spec))
+        return replace(spec, resume=settings.resume_by, fresh=fresh), ""
     if gym_simulation.has_state(env):
         return replace(spec, resume="state"), "it saves its own state"
     problem = _trial(spec)
@@ -95,10 +111,6 @@ def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, 
     if not _trial(replace(spec, fresh=True)):
         return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
     return replace(spec, resume="restart"), f"{problem}; {_NO_PROMISE}"
-
-
-def _clean(spec: EnvSpec) -> bool:
-    return spec.resume != "replay" or not _trial(spec)
 
 
 def _trial(spec: EnvSpec) -> str:

@@ -14,7 +14,7 @@ from lockstep.envs.worker_pool import WorkerPool
 from lockstep.reporting.film import Scene
 from lockstep.workloads.capabilities import PlayRequest
 from lockstep.workloads.gym.random_policy import RandomActions
-from lockstep.workloads.gym.single import GymEnv
+from lockstep.workloads.gym.single import GymEnv, single_problem
 from lockstep.workloads.gym.single_facts import Facts, facts_of
 
 _HEIGHT, _WIDTH = 240, 320
@@ -31,7 +31,11 @@ def scenes(request: PlayRequest) -> Iterator[Scene]:
     stage = open_stage(lambda pool: opened(0, pool), facts.spec.source) if request.pictures else None
     try:
         for number in count():
-            player = RandomActions(facts.actions, request.seed) if isinstance(request.act, str) else request.act
+            player = (
+                RandomActions(single_problem(request.config.workload), request.seed)
+                if isinstance(request.act, str)
+                else request.act
+            )
             yield from _episode(opened(number, stage), number, player, facts, request.pictures)
     finally:
         if stage is not None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
-from lockstep.workloads.capabilities import PlayRequest
+from lockstep.workloads.capabilities import PlayRequest, Translation
 from lockstep.workloads.gym.settings import GymConfig, GymSettings
 from lockstep.workloads.workload import Workload
 
@@ -90,6 +90,14 @@ class Gym(Workload):
         from lockstep.workloads.gym.single_check import check_spaces
 
         return check_spaces(config.workload, steps) if kind_of(config.workload) == "single" else iter(())
+
+    def translation(self, config: GymConfig) -> "Translation | None":
+        """Observations and actions of Gymnasium's environments; tensor environments need none."""
+        from lockstep.workloads.gym.kinds import kind_of
+        from lockstep.workloads.gym.single_facts import facts_of
+        from lockstep.workloads.gym.translation import Translation
+
+        return Translation(facts_of(config.workload)) if kind_of(config.workload) == "single" else None
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play episode after episode, yielding a scene per step."""
