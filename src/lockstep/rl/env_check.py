@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.envs.spaces import Discrete, MultiDiscrete
+from lockstep.envs.spaces import Continuous, Discrete
 from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.errors import LockstepError
 from lockstep.rl.problem import EnvProblem
@@ -174,15 +174,19 @@ class _Trial:
 def random_actions(problem: EnvProblem, observation: Tensor, index: Tensor, step: int, seed: int = 0) -> Tensor:
     """Actions drawn uniformly among those allowed, for environments `index` (E,) at a step."""
     actions = problem.actions
-    counts = (actions.count,) if isinstance(actions, Discrete) else ()
-    counts = actions.counts if isinstance(actions, MultiDiscrete) else counts
-    component = torch.arange(len(counts) or problem.actions.size, device=index.device)  # type: ignore[union-attr]
-    drawn = random.uniform(seed, "random policy", index[:, None], step, component)
-    if not counts:
-        return drawn * 2 - 1
+    if isinstance(actions, Continuous):
+        return _drawn(seed, index, step, actions.size) * 2 - 1
+    counts = (actions.count,) if isinstance(actions, Discrete) else actions.counts
+    drawn = _drawn(seed, index, step, len(counts))
     allowed = _mask(problem, observation, sum(counts)).split(counts, dim=1)
     chosen = torch.stack([_pick(drawn[:, i], part) for i, part in enumerate(allowed)], dim=1)
     return chosen.squeeze(1) if isinstance(actions, Discrete) else chosen
+
+
+def _drawn(seed: int, index: Tensor, step: int, size: int) -> Tensor:
+    """(E, size) numbers from 0 to 1."""
+    component = torch.arange(size, device=index.device)
+    return random.uniform(seed, "random policy", index[:, None], step, component)
 
 
 def _mask(problem: EnvProblem, observation: Tensor, size: int) -> Tensor:

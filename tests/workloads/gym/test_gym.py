@@ -86,7 +86,7 @@ def test_a_restored_environment_continues_with_the_same_bits(name):
 def test_a_forbidden_action_is_never_taken(tmp_path):
     # The environment itself asserts that every action it gets is allowed.
     run = lockstep.train("gym_envs:Masked", runs_dir=tmp_path, **SMALL)
-    assert run.status.state == "finished"
+    assert run.status.step == 3 * 256
 
 
 def test_one_two_and_three_ranks_train_the_same_model_and_a_resumed_run_too(tmp_path):

@@ -47,6 +47,7 @@ class DDPGLearner(Learner):
         self._model = DDPGModel(network, vectors).to(world.device)
         self.model = self._model
         self.total_steps = settings.total_timesteps
+        self.observation_shape = problem.observation_shape
         self._settings, self._run = settings, run
         self._world = world
         self._problem = problem

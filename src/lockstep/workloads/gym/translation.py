@@ -29,9 +29,8 @@ class Translation:
         try:
             return self._stacked([self._row(one) for one in _each(observation)]), False
         except _NO_SUCH as error:
-            raise UserError(
-                f"{self._facts.spec.source}: not an observation of its space, nor a batch ({error})"
-            ) from error
+            source = self._facts.spec.source
+            raise UserError(f"{source}: not an observation of its space, nor a batch of them ({error})") from error
 
     def actions(self, actions: Tensor, single: bool) -> Any:
         """Actions as the environment takes them: one, or an array of them."""

@@ -31,11 +31,9 @@ def scenes(request: PlayRequest) -> Iterator[Scene]:
     stage = open_stage(lambda pool: opened(0, pool), facts.spec.source) if request.pictures else None
     try:
         for number in count():
-            player = (
-                RandomActions(single_problem(request.config.workload), request.seed)
-                if isinstance(request.act, str)
-                else request.act
-            )
+            player = request.act
+            if isinstance(player, str):
+                player = RandomActions(single_problem(request.config.workload), request.seed)
             yield from _episode(opened(number, stage), number, player, facts, request.pictures)
     finally:
         if stage is not None:
