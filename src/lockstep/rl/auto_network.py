@@ -130,7 +130,8 @@ class AutoActorCritic(nn.Module):
         """Outputs and value for features (..., F)."""
         outputs, value = self.actor(features).float(), self.critic(features).squeeze(-1).float()
         if mask is not None:
-            outputs = torch.where(mask > 0.5, outputs, FORBIDDEN)
+            # Not torch.where, which would copy the number from the host: a recorded graph must not.
+            outputs = outputs.masked_fill(mask < 0.5, FORBIDDEN)
         if self.log_std is not None:
             outputs = torch.cat((outputs, self.log_std.expand_as(outputs)), dim=-1)
         return outputs, value

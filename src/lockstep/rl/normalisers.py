@@ -1,6 +1,6 @@
 """Normalisers of observations and rewards, whose moments belong to the world. T: time, E: environments, N: numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from lockstep.rl.problem import EnvProblem, Part
 
 LARGEST = 10.0
 """Normalised values are clipped to it: one outlier must not shake the weights."""
+_MOMENTS = ("mean", "variance", "count")
 
 
 def parts_of(problem: EnvProblem) -> tuple[Part, ...]:
@@ -118,15 +119,14 @@ class RewardScale:
         self._moments.add(sums)
         self.factor.copy_((self._moments.variance + 1e-8).rsqrt())
 
-    def state(self) -> list[float]:
+    def state(self) -> dict[str, float]:
         """The moments as JSON, which keeps every bit of a float64."""
-        return [float(value) for value in (self._moments.mean, self._moments.variance, self._moments.count)]
+        return {name: float(getattr(self._moments, name)) for name in _MOMENTS}
 
-    def load(self, state: Sequence[float]) -> None:
+    def load(self, state: Mapping[str, float]) -> None:
         """Restore what `state` returned; the factor follows with the next update."""
-        moments = self._moments
-        for tensor, value in zip((moments.mean, moments.variance, moments.count), state, strict=True):
-            tensor.fill_(value)
+        for name in _MOMENTS:
+            getattr(self._moments, name).fill_(state[name])
 
 
 def scaled(reward: Tensor, factor: Tensor) -> Tensor:

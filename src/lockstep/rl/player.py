@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lockstep.compute.precision import Precision
 from lockstep.errors import UserError
-from lockstep.rl.distributions import ActionFamily, Categorical
+from lockstep.rl.distributions import ActionFamily, Categorical, MultiCategorical
 from lockstep.rl.stateful_policy import StatefulPolicy
 
 
@@ -30,7 +30,10 @@ class PolicyPlayer:
 
     @torch.no_grad()
     def act(self, observation: Any, env: Any = None, *, explore: bool = False) -> tuple[Tensor, Tensor | None]:
-        """The most probable actions (B, ...), or samples with `explore`; and all probabilities if discrete."""
+        """The most probable actions (B, ...), or samples with `explore`; and all probabilities if discrete.
+
+        Probabilities of several choices follow each other.
+        """
         outputs = self._outputs(observation)
         distribution = self._actions.of(outputs)
         action = self._actions.mode(outputs)
@@ -40,7 +43,9 @@ class PolicyPlayer:
             noise = self._actions.noise(self._seed, index, torch.tensor([self._draws], device=self._device), "play")
             action = self._actions.bounded(distribution.draw(noise.squeeze(0)))
             self._draws += 1
-        probabilities = distribution.probabilities().cpu() if isinstance(distribution, Categorical) else None
+        probabilities = (
+            distribution.probabilities().cpu() if isinstance(distribution, Categorical | MultiCategorical) else None
+        )
         return action.cpu(), probabilities
 
     def probabilities(self, observation: Any) -> Tensor | None:
