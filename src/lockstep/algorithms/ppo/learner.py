@@ -5,6 +5,7 @@ A recurrent network learns from whole sequences of T steps, and B counts sequenc
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -78,12 +79,7 @@ class PPOLearner(Learner):
         self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
         policy = accelerator.compile(self.model)
         self._envs_per_lane = settings.n_envs // world.lanes.total
-        self._collectors = [self._collector(lanes, policy) for lanes in world.lanes.cohorts]
-        check_outputs(run.network, self.model, self._collectors[0].observation[:2], problem)
-        # Allocated once and pointed at other samples in place: recorded graphs read fixed addresses.
-        self._batches = [
-            self._empty_batches(lanes, c) for lanes, c in zip(world.lanes.cohorts, self._collectors, strict=True)
-        ]
+        self._policy = policy
         # With a recorder the replica replays its backward pass as a CUDA graph, which DDP does not allow.
         recorder = accelerator.record if accelerator.records else None
         loss = PPOLoss(
@@ -102,6 +98,20 @@ class PPOLearner(Learner):
             cloning = CloningLoss(policy, self._actions, settings.vf_coef)
             self._cloning = replicate(cloning, world, self._precision, recorder, beside=self._replica)
         self._descend = accelerator.record(self._descend_once)
+
+    # Environments are opened when they are first needed: a model that only plays or is evaluated needs none of them.
+
+    @cached_property
+    def _collectors(self) -> list[Collector]:
+        collectors = [self._collector(lanes, self._policy) for lanes in self._world.lanes.cohorts]
+        check_outputs(self._run.network, self.model, collectors[0].observation[:2], self._problem)
+        return collectors
+
+    @cached_property
+    def _batches(self) -> list[list[Minibatch]]:
+        # Allocated once and pointed at other samples in place: recorded graphs read fixed addresses.
+        cohorts = zip(self._world.lanes.cohorts, self._collectors, strict=True)
+        return [self._empty_batches(lanes, collector) for lanes, collector in cohorts]
 
     def step(self) -> list[Stats]:
         """One update: act for n_steps in every environment, then learn from it. Called by every rank."""
