@@ -41,4 +41,21 @@ class Algorithm(ABC):
         if not isinstance(problem, self.takes):
             kind = self.takes.__name__.removesuffix("Problem").lower()
             raise UserError(f"algorithm {self.name}: needs a problem of kind {kind}; choose another --algorithm")
-        return self.learner(config, world, problem, config.network.build(problem, config))
+        network = config.network.build(problem, config)
+        _refuse_batch_norm(network)
+        return self.learner(config, world, problem, network)
+
+
+def _refuse_batch_norm(network: "nn.Module") -> None:
+    """Raise UserError for layers that keep moments of their batches: those would depend on the division into ranks."""
+    from torch import nn
+
+    batch = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    lazy = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
+    instance = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+    for name, layer in network.named_modules():
+        if isinstance(layer, (*batch, *lazy)) or (isinstance(layer, instance) and layer.track_running_stats):
+            raise UserError(
+                f"network: {name or 'it'} is {type(layer).__name__}, whose moments depend on the rank's batch; "
+                "use nn.LayerNorm or nn.GroupNorm"
+            )

@@ -261,10 +261,10 @@ def test_data_that_is_not_there_ends_the_command_before_anything_starts(tmp_path
 def test_it_learns_from_the_league(league):
     config = league.replace(matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
     learner = build(config)
-    before = learner.evaluate(10**9, 0).log_loss
+    before = learner.evaluate(10**9, 0).loss
     while not learner.done():
         learner.step()
-    after = learner.evaluate(10**9, 0).log_loss
+    after = learner.evaluate(10**9, 0).loss
     assert after < before - 0.02
 
 
