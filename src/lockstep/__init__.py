@@ -7,11 +7,12 @@ from lockstep.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.algorithms.algorithm import Algorithm
-    from lockstep.api import Policy, Run, evaluate, load, train
+    from lockstep.api import Policy, Run, evaluate, fit, load, train
     from lockstep.config.config import AlgorithmSettings, Config, NetworkSettings, WorkloadSettings, preset
     from lockstep.distributed.world import World
     from lockstep.envs.vector_env import Transition, VectorEnv
     from lockstep.rl.problem import Continuous, Discrete, EnvProblem
+    from lockstep.workloads.fit.workload import Fit
     from lockstep.workloads.workload import Workload
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "EnvProblem",
+    "Fit",
     "NetworkSettings",
     "Policy",
     "Run",
@@ -31,18 +33,20 @@ __all__ = [
     "World",
     "__version__",
     "evaluate",
+    "fit",
     "load",
     "preset",
     "train",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Policy", "Run", "evaluate", "load", "train"), "lockstep.api"),
+    **dict.fromkeys(("Policy", "Run", "evaluate", "fit", "load", "train"), "lockstep.api"),
     **dict.fromkeys(("AlgorithmSettings", "Config", "NetworkSettings", "WorkloadSettings"), "lockstep.config.config"),
     "preset": "lockstep.config.config",
     **dict.fromkeys(("Continuous", "Discrete", "EnvProblem"), "lockstep.rl.problem"),
     **dict.fromkeys(("Transition", "VectorEnv"), "lockstep.envs.vector_env"),
     "Algorithm": "lockstep.algorithms.algorithm",
+    "Fit": "lockstep.workloads.fit.workload",
     "Workload": "lockstep.workloads.workload",
     "World": "lockstep.distributed.world",
 }

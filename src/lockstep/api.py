@@ -1,6 +1,7 @@
-"""Lockstep from Python, notebooks included: `train`, `load`, `evaluate`."""
+"""Lockstep from Python, notebooks included: `train`, `fit`, `load`, `evaluate`."""
 
 import contextlib
+import hashlib
 import inspect
 import io
 import os
@@ -8,16 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.cli import evaluate as evaluation
 from lockstep.cli import model as models
@@ -31,10 +33,12 @@ from lockstep.launch import given, outcome
 from lockstep.launch.stop_request import Interrupted
 from lockstep.reporting.metrics import LONGEST_LINE, METRICS
 from lockstep.run.hand_over import Wanted
+from lockstep.run.learner import Player
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
 from lockstep.untrusted import parse_json, whole_lines
 from lockstep.workloads import registry
+from lockstep.workloads.capabilities import AnswersInputs
 from lockstep.workloads.workload import Workload
 
 
@@ -90,7 +94,7 @@ class Run:
 
 
 class Policy:
-    """A trained network that acts. B: observations, A: actions."""
+    """A trained network that acts, or predicts. B: observations, A: actions."""
 
     def __init__(self, model: str, device: str = "auto") -> None:
         """`model`: a run, a directory of weights or a file, as for `lockstep eval`."""
@@ -100,7 +104,27 @@ class Policy:
         self.workload = subject.workload.name
         self.config = subject.config.values()
         self.step = trained.step
-        self._player = trained.learner.player(subject.config.run.seed)
+        self._subject, self._trained = subject, trained
+
+    @cached_property
+    def _player(self) -> Player:
+        return self._trained.learner.player(self._subject.config.run.seed)
+
+    @cached_property
+    def _predictor(self) -> Callable[[Any], Any]:
+        workload = self._subject.workload
+        if not isinstance(workload, AnswersInputs):
+            raise UserError(f"{self.workload}: its model acts and does not predict; use act")
+        return workload.predictor(self._subject.config, self._trained.learner, self._trained.world)
+
+    def predict(self, inputs: Any) -> Any:
+        """What a model predicts that was trained on data, as arrays.
+
+        `fit`: the module's output for a batch of inputs or a single one, in the form of the dataset's items, without
+        their targets: an array, a tuple of several inputs, or a dict. cricket: the probabilities of each outcome (B, 7)
+        for every ball but the first of an innings, of matches given by the path of a file, folder or zip.
+        """
+        return _arrays(self._predictor(inputs))
 
     def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
         """The most probable action for each observation, or a sampled one: (B, ...) -> (B,).
@@ -178,6 +202,8 @@ def train(
             with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
                 starting.start(chosen, wanted, options, [])
         else:
+            for value in [name, *settings.values()]:
+                given.refuse_unsendable(str(value))
             launch = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "run_name": run.name}
             arguments = [f"{name}={_text(value)}" for name, value in launch.items() if value is not None]
             _run_command(["train", name, *arguments, *overrides], quiet)
@@ -191,6 +217,42 @@ def train(
                 run.path.rmdir()
         raise
     return Run(run.path.absolute())
+
+
+def fit(
+    model: nn.Module | Callable[[], nn.Module],
+    train_set: Any,
+    val_set: Any,
+    *,
+    loss: str | Callable[[Any, Any], Tensor] = "cross_entropy",
+    metrics: Mapping[str, Callable[[Any, Any], Tensor]] | None = None,
+    evaluate: Callable[[Callable[..., Any], Any], Mapping[str, float]] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a module on a dataset; `settings`: as for `train`, such as batch_size, epochs, ranks, run_name. B: samples.
+
+    `model`: a module, which is copied, or a function that returns one. Datasets: map-style or iterable, or functions
+    that return one; items are tuples (inputs..., target), dicts with a `target`, or single tensors.
+    `loss`: cross_entropy, focal, mse, l1, or a function (prediction, target) -> (B,), one number for each sample: the
+    mean is taken over all ranks. `metrics`: such functions by name. `evaluate`: (predict, val_set) -> {name: number}.
+    """
+    things = {"model": model, "train_data": train_set, "val_data": val_set, "evaluation": evaluate}
+    settings |= {name: _given_name(thing, name) for name, thing in things.items() if thing is not None}
+    settings["loss"] = loss if isinstance(loss, str) else _given_name(loss, "loss")
+    labelled = (f"{label}={_given_name(function, f'metric-{label}')}" for label, function in (metrics or {}).items())
+    settings["metrics"] = ",".join(labelled)
+    return train("fit", **settings)
+
+
+def _given_name(thing: Any, role: str) -> str:
+    """The name of an object for the processes of a run; one in no module is told apart by its role and kind."""
+    if name := outside.name_of(thing):
+        return name
+    kind = _label(thing)
+    if isinstance(thing, nn.Module):
+        # Modules of another structure have another name: a run that is loaded later must not get them.
+        kind += f"-{hashlib.sha256(repr(thing).encode()).hexdigest()[:8]}"
+    return given.give(thing, f"{role}-{kind}")
 
 
 def _is_workload(thing: Any) -> TypeGuard[type[Workload]]:
@@ -208,6 +270,15 @@ def _label(thing: Any) -> str:
     """A name for an object that has none, in reports."""
     name = getattr(thing, "__name__", type(thing).__name__)
     return "function" if name == "<lambda>" else name
+
+
+def _arrays(found: Any) -> Any:
+    """Tensors as arrays, also in tuples and dicts."""
+    if isinstance(found, dict):
+        return {name: _arrays(value) for name, value in found.items()}
+    if isinstance(found, tuple):
+        return tuple(map(_arrays, found))
+    return found.numpy() if isinstance(found, Tensor) else found
 
 
 def _named(run_or_path: Run | str | Path) -> str:

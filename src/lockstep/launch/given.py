@@ -55,7 +55,7 @@ def refuse_unsendable(source: str) -> None:
     if source in _unsendable:
         raise UserError(
             f"{source}: cannot be sent to other processes ({_unsendable[source]}); define it in a module, or use "
-            "ranks=1 and env_workers=1"
+            "one rank without workers"
         )
 
 
@@ -80,8 +80,8 @@ def fetch(source: str) -> Any:
     path = Path(folder) / f"{source.removeprefix(PREFIX)}.pkl"
     if not folder or not path.is_file():
         raise UserError(
-            f"{source}: was given to lockstep.train as a Python object, which is not stored; continue with "
-            "lockstep.train(the same object, run_name=...)"
+            f"{source}: was given to lockstep.train or lockstep.fit as a Python object, which is not stored; call it "
+            "again with the same objects and run_name, or define them in a module"
         )
     with path.open("rb") as file:
         # Nobody else may have written it: unpickling runs code.

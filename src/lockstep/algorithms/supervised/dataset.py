@@ -14,8 +14,10 @@ class Dataset(Protocol):
 
     sizes: tuple[int, ...]
     """Number of samples in each group."""
-    classes: int
-    """Number of classes C; labels are 0 to C - 1."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C; labels are 0 to C - 1."""
 
     def inputs(self, group: int, index: Tensor) -> Any:
         """The network's inputs for samples of a group: (B,) sample numbers within the group -> B samples."""
