@@ -96,6 +96,17 @@ def test_a_network_answers_from_python(at_run, league):
         policy.act(torch.zeros(5, 3))
 
 
+def test_a_network_predicts_every_ball_of_a_match_file_from_python(at_run, tmp_path, folder_of, capsys):
+    model, folder = lockstep.load(at_run, device="cpu"), folder_of(tmp_path / "others", 2)
+    chances = model.predict(folder)
+    assert main(["eval", str(at_run), "--data", folder, "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert chances.shape == (found["samples"], 7)
+    assert chances.sum(1) == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(UserError, match="predict: a ndarray is no match; allowed: the path of a match file"):
+        model.predict(chances)
+
+
 def test_data_is_the_model_s_or_the_configuration_s(at_run, tmp_path, folder_of, capsys):
     others = folder_of(tmp_path / "others")
     assert main(["eval", "demo", "--data", others, "--device", "cpu", "--json"]) == 0
@@ -170,6 +181,7 @@ def test_the_guides_flags_are_known(capsys):
         ({"split": "x.json"}, "names matches of --data, which is missing"),
         ({"drop_relations": "same_bowlers"}, "nearest is same_bowler"),
         ({"matches": 3}, "matches 3"),
+        ({"loss": "mse"}, "loss mse: outcomes are classes; allowed: cross_entropy, focal"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, problem):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from lockstep.config import outside
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Headline
 from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Pattern, Range
 from lockstep.config.run_settings import RunSettings
@@ -99,7 +100,8 @@ class SupervisedSettings(AlgorithmSettings):
         ]
 
     def validate(self) -> None:
-        """Check that what concerns classes is only given with a loss of classes."""
+        """Check that what concerns classes is only given with a loss of classes; make a file's path absolute."""
+        object.__setattr__(self, "loss", outside.absolute_name(self.loss))
         if not self.classifies and (self.class_weights or self.label_smoothing):
             name = "class_weights" if self.class_weights else f"label_smoothing {self.label_smoothing:g}"
             raise UserError(

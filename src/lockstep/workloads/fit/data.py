@@ -1,6 +1,7 @@
 """Datasets for the supervised learner: read into memory once, or streamed batch by batch. P: places of a window."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -84,6 +85,8 @@ def open_data(
     if not (hasattr(source, "__getitem__") or hasattr(source, "__iter__")):
         kind = type(source).__name__
         raise UserError(f"{name}: is a {kind}; allowed: a torch Dataset, or a function that returns one")
+    if isinstance(source, Iterator):
+        raise UserError(f"{name}: is an iterator, which can be read only once; give a function that returns a new one")
     items = Items(source, name, seed)
     items.open()
     split(items.first, name)

@@ -18,13 +18,13 @@ class UserModule(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        self.net = module
 
     def forward(self, inputs: Tree, noise: Tensor | None) -> Any:
         """The module's own output. Its dropout layers find the noise themselves, see compute.dropout."""
         if isinstance(inputs, dict):
-            return self.module(**inputs)
-        return self.module(*inputs) if isinstance(inputs, tuple) else self.module(inputs)
+            return self.net(**inputs)
+        return self.net(*inputs) if isinstance(inputs, tuple) else self.net(inputs)
 
 
 def make_module(model: nn.Module | Callable[[], nn.Module], source: str, first: Tree, seed: int) -> UserModule:

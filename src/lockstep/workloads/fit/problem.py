@@ -67,7 +67,7 @@ def fit_problem(own: "Fit", config: FitConfig, world: World) -> FitProblem:
         evaluation=_evaluation(own, config, world),
         data_digest=train.digest,
         make_network=lambda seed: make_module(
-            found(config.network.model) if config.network.model else own.model(),
+            found(config.network.model) if config.network.model else own.model,
             config.network.model or own.name,
             train.first,
             seed,
