@@ -7,11 +7,13 @@ from lockstep.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.algorithms.algorithm import Algorithm
-    from lockstep.api import Policy, Run, evaluate, load, sweep, train
+    from lockstep.api import Run, evaluate, fit, load, sweep, train
     from lockstep.config.config import AlgorithmSettings, Config, NetworkSettings, WorkloadSettings, preset
     from lockstep.distributed.world import World
     from lockstep.envs.vector_env import Transition, VectorEnv
+    from lockstep.policy import Policy
     from lockstep.rl.problem import Continuous, Discrete, EnvProblem
+    from lockstep.workloads.fit.workload import Fit
     from lockstep.workloads.workload import Workload
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Continuous",
     "Discrete",
     "EnvProblem",
+    "Fit",
     "NetworkSettings",
     "Policy",
     "Run",
@@ -31,6 +34,7 @@ __all__ = [
     "World",
     "__version__",
     "evaluate",
+    "fit",
     "load",
     "preset",
     "sweep",
@@ -38,12 +42,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Policy", "Run", "evaluate", "load", "sweep", "train"), "lockstep.api"),
+    **dict.fromkeys(("Run", "evaluate", "fit", "load", "sweep", "train"), "lockstep.api"),
     **dict.fromkeys(("AlgorithmSettings", "Config", "NetworkSettings", "WorkloadSettings"), "lockstep.config.config"),
+    "Policy": "lockstep.policy",
     "preset": "lockstep.config.config",
     **dict.fromkeys(("Continuous", "Discrete", "EnvProblem"), "lockstep.rl.problem"),
     **dict.fromkeys(("Transition", "VectorEnv"), "lockstep.envs.vector_env"),
     "Algorithm": "lockstep.algorithms.algorithm",
+    "Fit": "lockstep.workloads.fit.workload",
     "Workload": "lockstep.workloads.workload",
     "World": "lockstep.distributed.world",
 }

@@ -1,6 +1,7 @@
-"""Lockstep from Python, notebooks included: `train`, `sweep`, `load`, `evaluate`."""
+"""Lockstep from Python, notebooks included: `train`, `fit`, `sweep`, `load`, `evaluate`."""
 
 import contextlib
+import hashlib
 import inspect
 import io
 import os
@@ -8,22 +9,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.cli import evaluate as evaluation
 from lockstep.cli import model as models
 from lockstep.cli import train as starting
 from lockstep.cli.argv import take_all
-from lockstep.cli.model import TRAINED, ModelOptions
+from lockstep.cli.model import TRAINED
 from lockstep.cli.sweep import PlannedSweep, SweepOptions
 from lockstep.cli.train import LaunchOptions, read_run
 from lockstep.config import outside
@@ -31,12 +29,12 @@ from lockstep.errors import RunFailed, UserError
 from lockstep.launch import given, outcome
 from lockstep.launch.stop_request import Interrupted
 from lockstep.output import tell
+from lockstep.policy import Policy
 from lockstep.reporting.sweep_report import SweepReport
 from lockstep.run.hand_over import Wanted
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Translates
 from lockstep.workloads.workload import Workload
 
 
@@ -84,61 +82,6 @@ class Run:
         return RunDirectory(self.path).log_points()
 
 
-class Policy:
-    """A trained network that acts. B: observations, A: actions."""
-
-    def __init__(self, model: str, device: str = "auto") -> None:
-        """`model`: a run, a directory of weights or a file, as for `lockstep eval`."""
-        subject = models.find(model, ModelOptions(), [])
-        subject.check_policy(TRAINED)
-        trained = models.load(subject, device)
-        self.workload = subject.workload.name
-        self.config = subject.config.values()
-        self.step = trained.step
-        self._player = trained.learner.player(subject.config.run.seed)
-        self._shape = trained.learner.observation_shape
-        workload = subject.workload
-        self._translation = workload.translation(subject.config) if isinstance(workload, Translates) else None
-
-    def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
-        """The most probable action for one observation or each of a batch, or a sampled one: (B, ...) -> (B,).
-
-        For vector actions: the best known action, or one with the exploration noise of training: (B, A).
-        """
-        seen, single = self._rows(observations)
-        action = self._player.act(seen, explore=not deterministic)[0]
-        if self._translation is not None:
-            return self._translation.actions(action, single)
-        return action[0].numpy() if single else action.numpy()
-
-    def probabilities(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float32]:
-        """The probability of every action: (B, ...) -> (B, A). Does not change a recurrent network's memory."""
-        seen, single = self._rows(observations)
-        found = self._player.probabilities(seen)
-        if found is None:
-            raise UserError(f"{self.workload}: has continuous actions, so there is no probability for each; use act")
-        return found[0].numpy() if single else found.numpy()
-
-    def forget(self, ended: NDArray[Any] | Tensor | None = None) -> None:
-        """Reset the memory of all positions in the batch, or of those (B,) whose episodes ended.
-
-        For recurrent networks, which keep a memory for each position of the batch from one call to the next.
-        """
-        self._player.forget(None if ended is None else torch.as_tensor(ended, dtype=torch.bool))
-
-    def _rows(self, observations: Any) -> tuple[Any, bool]:
-        """A batch of observations for the network, and whether the caller gave a single one."""
-        if self._translation is not None:
-            return self._translation.rows(observations)
-        seen = _seen(observations)
-        # Anything else than a tensor is a workload's own batch of samples.
-        single = isinstance(seen, Tensor) and seen.ndim == len(self._shape)
-        return (seen[None], True) if single else (seen, False)
-
-    def __repr__(self) -> str:
-        return f"Policy({self.workload}, step {self.step})"
-
-
 def load(run_or_path: Run | str | Path, device: str = "auto") -> Policy:
     """Load a trained model: a run (final weights, else best, else newest checkpoint), a directory or a file."""
     return Policy(_named(run_or_path), device)
@@ -174,7 +117,7 @@ def train(
     before anything starts, RunFailed and others after.
     """
     chosen, name = _chosen(workload)
-    overrides = [f"{name}={_text(value)}" for name, value in (settings | {"runs_dir": runs_dir}).items()]
+    overrides = [f"{key}={_text(value)}" for key, value in (settings | {"runs_dir": runs_dir}).items()]
     resolved = chosen.resolve(preset, config, overrides)
     fitted, notes = chosen.fit(resolved.config, resolved.explicit)
     folder, by_time = Path(runs_dir), f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -186,8 +129,10 @@ def train(
             with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
                 starting.start(chosen, wanted, options, [])
         else:
+            for value in [name, *settings.values()]:
+                given.refuse_unsendable(str(value))
             launch = {"preset": preset, "ranks": ranks, "gpus": gpus, "config": config, "run_name": run.name}
-            arguments = [f"{name}={_text(value)}" for name, value in launch.items() if value is not None]
+            arguments = [f"{key}={_text(value)}" for key, value in launch.items() if value is not None]
             _run_command(["train", name, *arguments, *overrides], quiet)
     except Interrupted as stopped:
         # The run has saved a checkpoint. Notebooks expect KeyboardInterrupt after Ctrl-C.
@@ -199,6 +144,42 @@ def train(
                 run.path.rmdir()
         raise
     return Run(run.path.absolute())
+
+
+def fit(
+    model: nn.Module | Callable[[], nn.Module],
+    train_set: Any,
+    val_set: Any,
+    *,
+    loss: str | Callable[[Any, Any], Tensor] = "cross_entropy",
+    metrics: Mapping[str, Callable[[Any, Any], Tensor]] | None = None,
+    evaluate: Callable[[Callable[..., Any], Any], Mapping[str, float]] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a module on a dataset; `settings`: as for `train`, such as batch_size, epochs, ranks, run_name. B: samples.
+
+    `model`: a module, which is copied, or a function that returns one. Datasets: map-style or iterable, or functions
+    that return one; items are tuples (inputs..., target), dicts with a `target`, or single tensors.
+    `loss`: cross_entropy, focal, mse, l1, or a function (prediction, target) -> (B,), one number for each sample: the
+    mean is taken over all ranks. `metrics`: such functions by name. `evaluate`: (predict, val_set) -> {name: number}.
+    """
+    things = {"model": model, "train_data": train_set, "val_data": val_set, "evaluation": evaluate}
+    settings |= {name: _given_name(thing, name) for name, thing in things.items() if thing is not None}
+    settings["loss"] = loss if isinstance(loss, str) else _given_name(loss, "loss")
+    labelled = (f"{label}={_given_name(function, f'metric-{label}')}" for label, function in (metrics or {}).items())
+    settings["metrics"] = ",".join(labelled)
+    return train("fit", **settings)
+
+
+def _given_name(thing: Any, role: str) -> str:
+    """The name of an object for the processes of a run; one in no module is told apart by its role and kind."""
+    if name := outside.name_of(thing):
+        return name
+    kind = _label(thing)
+    if isinstance(thing, nn.Module):
+        # Modules of another structure have another name: a run that is loaded later must not get them.
+        kind += f"-{hashlib.sha256(repr(thing).encode()).hexdigest()[:8]}"
+    return given.give(thing, f"{role}-{kind}")
 
 
 def _chosen(workload: str | type[Workload] | Callable[..., Any]) -> tuple[Workload, str]:
@@ -255,11 +236,6 @@ def _texts(value: Any) -> str:
 
 def _named(run_or_path: Run | str | Path) -> str:
     return str(run_or_path.path if isinstance(run_or_path, Run) else run_or_path)
-
-
-def _seen(observations: Any) -> Any:
-    """Arrays become tensors; anything with `to(device)`, such as a workload's own samples, stays as it is."""
-    return observations if hasattr(observations, "to") else torch.as_tensor(observations)
 
 
 def _text(value: Any) -> str:

@@ -52,11 +52,11 @@ def _refuse_batch_norm(network: "nn.Module") -> None:
     """Raise UserError for layers that keep moments of their batches: those would depend on the division into ranks."""
     from torch import nn
 
-    batch_norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-    instance_norms = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+    batch = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    lazy = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
+    instance = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
     for name, layer in network.named_modules():
-        tracks = isinstance(layer, instance_norms) and layer.track_running_stats
-        if tracks or isinstance(layer, batch_norms):
+        if isinstance(layer, (*batch, *lazy)) or (isinstance(layer, instance) and layer.track_running_stats):
             raise UserError(
                 f"network: {name or 'it'} is {type(layer).__name__}, whose moments depend on the rank's batch; "
                 "use nn.LayerNorm or nn.GroupNorm"

@@ -57,8 +57,8 @@ def refuse_unsendable(source: str) -> None:
     if is_given(source) and (why := _path(source).with_suffix(_WHY)).is_file():
         reason = why.read_text(encoding="utf-8")
         raise UserError(
-            f"{source}: cannot be sent to other processes ({reason}); define it in a module, or use ranks=1 and "
-            "env_workers=1"
+            f"{source}: cannot be sent to other processes ({reason}); define it in a module, or use ranks=1 and no "
+            "worker processes"
         )
 
 
@@ -88,8 +88,8 @@ def fetch(source: str) -> Any:
     path = _path(source)
     if not path.is_file():
         raise UserError(
-            f"{source}: was given to lockstep.train as a Python object, which is not stored; continue with "
-            "lockstep.train(the same object, run_name=...)"
+            f"{source}: was given to lockstep.train or lockstep.fit as a Python object, which is not stored; call it "
+            "again with the same objects and run_name, or define them in a module"
         )
     with path.open("rb") as file:
         # Nobody else may have written it: unpickling runs code.

@@ -141,6 +141,14 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class AnswersInputs(Protocol):
+    """Predicts for inputs that a caller of the API has at hand."""
+
+    def predictor(self, config: Any, learner: Any, world: "World") -> Callable[[Any], Any]:
+        """A function from inputs to predictions on the CPU, in the forms that suit the workload."""
+
+
+@runtime_checkable
 class Compares(Protocol):
     """Compares a trained policy with others in its own way."""
 

@@ -184,6 +184,7 @@ def test_dropout_is_the_same_in_micro_batches_and_other_ones_in_other_epochs():
 
 def test_acting_and_evaluating_are_in_eval_mode_and_learning_is_in_train_mode():
     learner = make(function="with_dropout", n_epochs=1)
+    learner.step()
     learner.model.modes.clear()
     learner.step()
     # 16 steps and the value of the last observation; then two minibatches.

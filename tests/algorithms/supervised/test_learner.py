@@ -1,15 +1,18 @@
 """The supervised learner: epochs, learning rates, validation, early stopping and resuming."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
 import torch
+from torch import nn
 
 from lockstep.algorithms.supervised.algorithm import Supervised
 from lockstep.algorithms.supervised.model import average_share
 from lockstep.algorithms.supervised.patience import Patience
+from lockstep.algorithms.supervised.problem import DataProblem
 from lockstep.algorithms.supervised.settings import SupervisedSettings
+from lockstep.config.config import Layout, NetworkSettings
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage.checkpoint import weights_hash
@@ -59,7 +62,7 @@ def test_fast_and_exact_mode_agree_up_to_rounding(build):
     first = torch.cat([value.flatten() for value in fast.model.state_dict().values()])
     second = torch.cat([value.flatten() for value in exact.model.state_dict().values()])
     torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
-    assert fast.evaluate(10**9, 0).log_loss == pytest.approx(exact.evaluate(10**9, 0).log_loss, rel=1e-5)
+    assert fast.evaluate(10**9, 0).loss == pytest.approx(exact.evaluate(10**9, 0).loss, rel=1e-5)
 
 
 @pytest.mark.parametrize("before", [3, 7, 10])
@@ -182,3 +185,49 @@ def test_by_default_every_epoch_is_validated_on_all_samples(configured):
 def test_a_problem_of_another_kind_is_refused(configured):
     with pytest.raises(UserError, match="algorithm supervised: needs a problem of kind data"):
         Supervised().build(configured(), World(), object())
+
+
+class Dropping(nn.Module):
+    """A network with torch's own dropout, which takes no noise."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 2))
+
+    def forward(self, inputs, noise):
+        return self.layers(inputs[:, :2])
+
+
+def test_a_validation_in_a_run_is_the_one_of_eval_although_the_network_has_dropout(build):
+    learner = train(build(network=Dropping()), 7)
+    inside = learner.evaluate(10**9, 0).measured
+    # As `lockstep eval` does it: another learner with these weights, in eval mode.
+    loaded = build(network=Dropping())
+    loaded.model.load_state_dict(learner.model.state_dict())
+    loaded.model.eval()
+    assert loaded.evaluate(10**9, 0).measured == inside
+    learner.step()
+    assert learner.model.training
+
+
+def test_dropout_of_torch_draws_the_same_however_samples_are_divided(build):
+    torch.manual_seed(11)
+    fast = train(build(network=Dropping()), 7)
+    torch.manual_seed(12)
+    exact = train(build(network=Dropping(), sync="exact"), 7)
+    first = torch.cat([value.flatten() for value in fast.model.state_dict().values()])
+    second = torch.cat([value.flatten() for value in exact.model.state_dict().values()])
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_batch_norm_is_refused_before_anything_is_built(configured):
+    @dataclass(frozen=True, kw_only=True)
+    class Normed(NetworkSettings):
+        def build(self, problem, config):
+            return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    config = Layout(SupervisedSettings, network=Normed).config({})
+    problem = DataProblem(name="none", train=None, validation=None)
+    with pytest.raises(UserError, match=r"network: 1 is BatchNorm1d, .*; use nn.LayerNorm or nn.GroupNorm"):
+        Supervised().build(config, World(), problem)

@@ -68,7 +68,7 @@ def test_shares_of_uneven_parts_with_padding_add_up_to_the_mean_over_all_samples
     data = points((30, 30))
     parts = [(0, torch.arange(7), torch.tensor([1.0, 1, 1, 0, 0, 1, 1])), (1, torch.arange(11), torch.ones(11))]
     labels = [data.labels(group, index)[None] for group, index, _ in parts]
-    weight = batch_weights(labels, [each[None] for _, _, each in parts], weights)
+    weight = batch_weights([each[None] for _, _, each in parts], labels, weights)
     loss = ClassificationLoss(Fixed(), weights)
     share, count_share = (1 / weight[0]).float(), torch.tensor(1 / 16)
     found = [loss(Batch(data, g, i, w, torch.zeros_like(i), share, count_share)) for g, i, w in parts]

@@ -96,6 +96,17 @@ def test_a_trained_network_predicts_from_python(at_run, league):
         policy.act(torch.zeros(5, 3))
 
 
+def test_a_network_predicts_every_ball_of_a_match_file_from_python(at_run, tmp_path, folder_of, capsys):
+    model, folder = lockstep.load(at_run, device="cpu"), folder_of(tmp_path / "others", 2)
+    probabilities = model.predict(folder)
+    assert main(["eval", str(at_run), "--data", folder, "--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert probabilities.shape == (found["samples"], 7)
+    assert probabilities.sum(1) == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(UserError, match="predict: a ndarray is no match; allowed: the path of a match file"):
+        model.predict(probabilities)
+
+
 def test_data_is_evaluated_for_a_model_and_split_for_a_baseline(at_run, tmp_path, folder_of, capsys):
     others = folder_of(tmp_path / "others")
     assert main(["eval", "demo", "--data", others, "--device", "cpu", "--json"]) == 0
@@ -170,6 +181,7 @@ def test_the_guides_flags_are_known(capsys):
         ({"split": "x.json"}, "names matches of --data, which is missing"),
         ({"drop_relations": "same_bowlers"}, "nearest is same_bowler"),
         ({"matches": 3}, "matches 3"),
+        ({"loss": "mse"}, "loss mse: outcomes are classes; allowed: cross_entropy, focal"),
     ],
 )
 def test_invalid_settings_are_refused_in_one_line(changes, problem):
@@ -263,10 +275,10 @@ def test_missing_data_ends_the_command_before_anything_starts(tmp_path, monkeypa
 def test_it_learns_from_the_league(league):
     config = league.replace(matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
     learner = build(config)
-    before = learner.evaluate(10**9, 0).log_loss
+    before = learner.evaluate(10**9, 0).loss
     while not learner.done():
         learner.step()
-    after = learner.evaluate(10**9, 0).log_loss
+    after = learner.evaluate(10**9, 0).loss
     assert after < before - 0.02
 
 

@@ -1,1 +1,1 @@
-"""Supervised classification: epochs over labelled samples, divided among lanes."""
+"""Supervised learning: epochs over labelled samples, divided among lanes."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Supervised(Algorithm):
-    """Trains a classifier, and validates it on other samples after every epoch."""
+    """Trains a network on labelled samples, and validates it on others after every epoch."""
 
     name = "supervised"
-    summary = "supervised classification"
+    summary = "supervised learning: classes, numbers, or any loss"
     settings: ClassVar[type[AlgorithmSettings]] = SupervisedSettings
 
     @property

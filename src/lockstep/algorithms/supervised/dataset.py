@@ -1,6 +1,6 @@
 """Interfaces to the data of supervised learning: samples by number, in groups of one shape, and validation sums."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -9,19 +9,38 @@ from torch import Tensor
 class Dataset(Protocol):
     """Samples in groups; samples of one group have tensors of the same shape and are computed together.
 
-    Every rank holds the whole dataset, so that any rank can compute any batch.
+    Every rank holds the whole dataset, so that any rank can compute any batch; or it is `Streamed`.
     """
 
     sizes: tuple[int, ...]
     """Number of samples in each group."""
-    classes: int
-    """Number of classes C; labels are 0 to C - 1."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C; labels are 0 to C - 1."""
 
     def inputs(self, group: int, index: Tensor) -> Any:
         """The network's inputs for samples of a group: (B,) sample numbers within the group -> B samples."""
 
-    def labels(self, group: int, index: Tensor) -> Tensor:
-        """The labels of samples of a group: (B,) int64."""
+    def labels(self, group: int, index: Tensor) -> Any:
+        """The labels of samples of a group: (B,) int64 for classes, or whatever the objective compares with."""
+
+
+@runtime_checkable
+class Streamed(Protocol):
+    """A dataset of one group that is not in memory: it reads the samples of this rank's coming batches ahead.
+
+    Only the samples of one batch are at hand, its window; an index then is a position in the window.
+    """
+
+    keeps_order: bool
+    """Whether samples can only be read in their own order, and so are not shuffled."""
+
+    def begin(self, epoch: int, batches: Tensor) -> None:
+        """Start to read: (M, P) sample numbers, on the host. Whatever was begun before is given up."""
+
+    def advance(self) -> None:
+        """Put the samples of the next batch into the window, in place."""
 
 
 class Tally(Protocol):
@@ -29,22 +48,28 @@ class Tally(Protocol):
 
     size: int
     """Number of sums."""
+    watched: str
+    """The number by which the best weights are chosen, and that early stopping watches: the lower the better."""
 
-    def count(self, log_probabilities: Tensor, inputs: Any, label: Tensor, weight: Tensor) -> Tensor:
-        """(size,) float64 sums over a batch: log-probabilities (B, C), labels (B,) and weights (B,), 0 for padding."""
+    def count(self, prediction: Any, inputs: Any, label: Any, weight: Tensor) -> Tensor:
+        """(size,) float64 sums over a batch; weights (B,) are 0 for padding.
+
+        `prediction`: what the objective serves, such as log-probabilities (B, C); `label`: such as (B,) int64.
+        """
 
     def numbers(self, total: Tensor) -> dict[str, float]:
-        """Metrics from the sums over all samples; they include `samples`, `log_loss` and `accuracy`."""
+        """Metrics from the sums over all samples; they include `samples` and the watched one."""
 
 
 class PlainTally:
     """Log loss and accuracy."""
 
     size = 3
+    watched = "log_loss"
 
-    def count(self, log_probabilities: Tensor, inputs: Any, label: Tensor, weight: Tensor) -> Tensor:
+    def count(self, prediction: Tensor, inputs: Any, label: Tensor, weight: Tensor) -> Tensor:
         """See Tally."""
-        return torch.stack(basic_sums(log_probabilities, label, weight))
+        return torch.stack(basic_sums(prediction, label, weight))
 
     def numbers(self, total: Tensor) -> dict[str, float]:
         """See Tally."""

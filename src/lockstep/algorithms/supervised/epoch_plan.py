@@ -5,11 +5,12 @@ batch m of a group with n samples holds the m-th of M nearly equal parts of its 
 same for any number of ranks; those beyond its last sample are padding with weight 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from lockstep.algorithms.supervised.dataset import Streamed
 from lockstep.compute import random
 
 
@@ -47,38 +48,73 @@ class Pass:
     def _cuts(self, number: int) -> list[tuple[int, int]]:
         return [(size * number // self.batches, size * (number + 1) // self.batches) for size in self.sizes]
 
-    def places(self, group: int, lanes: range, order: Tensor, noise: Tensor) -> Places:
-        """The places of a group's samples. `order`: sample numbers in their order; `noise`: a word per sample."""
+    def places(self, group: int, lanes: range, order: Tensor, noise: Tensor, within: bool = False) -> Places:
+        """The places of a group's samples. `order`: sample numbers in their order; `noise`: a word per sample.
+
+        `within`: a batch is padded with its own first sample, so that no sample is read for two batches.
+        """
         size, device = self.sizes[group], order.device
         batch = torch.arange(self.batches, device=device)
         start, stop = size * batch // self.batches, size * (batch + 1) // self.batches
         lane = torch.arange(lanes.start, lanes.stop, device=device)
         # Dealt out to the lanes in turn, so that the padding at the end is spread over all lanes.
         place = torch.arange(self.width(group), device=device) * self.lanes + lane[:, None]
-        # Padding repeats the last sample, so that it is valid input; its weight is 0.
+        # Padding repeats other samples, the last one at the end, so that it is valid input; its weight is 0.
         position = start[:, None] + place.flatten()
+        weight = (position < stop[:, None]).float()
+        if within:
+            position = torch.where(weight > 0, position, start[:, None])
         index = order[position.clamp(max=size - 1)]
-        return Places(index, (position < stop[:, None]).float(), noise[index])
+        return Places(index, weight, noise[index])
 
 
-def shuffled(plan: Pass, seed: int, epoch: int, lanes: range, device: torch.device) -> list[Places]:
-    """The places of a training pass for each group with samples; the order is a function of (seed, epoch) alone."""
+def shuffled(
+    plan: Pass,
+    seed: int,
+    epoch: int,
+    lanes: range,
+    device: torch.device,
+    *,
+    within: bool = False,
+    keeps_order: bool = False,
+) -> list[Places]:
+    """The places of a training pass for each group with samples; the order is a function of (seed, epoch) alone.
+
+    `within`: see Pass.places. `keeps_order`: samples stay in the order of the dataset.
+    """
     found = []
     for group in plan.groups:
         number = torch.tensor([group], device=device)
-        order = random.permutations(seed, "order of samples", number, epoch, plan.sizes[group])[0]
         everyone = torch.arange(plan.sizes[group], device=device)
+        order = everyone
+        if not keeps_order:
+            order = random.permutations(seed, "order of samples", number, epoch, plan.sizes[group])[0]
         # Per sample, not per place: dropout does not depend on the number of lanes.
         noise = random.words(seed, "noise of samples", everyone, epoch, group)[0]
-        found.append(plan.places(group, lanes, order, noise))
+        found.append(plan.places(group, lanes, order, noise, within))
     return found
 
 
-def in_order(plan: Pass, lanes: range, device: torch.device) -> list[Places]:
+def in_order(plan: Pass, lanes: range, device: torch.device, *, within: bool = False) -> list[Places]:
     """The places of a validation pass for each group with samples, in the order of the dataset."""
     found = []
     for group in plan.groups:
         everyone = torch.arange(plan.sizes[group], device=device)
         # No noise: validation has no dropout.
-        found.append(plan.places(group, lanes, everyone, torch.zeros_like(everyone)))
+        found.append(plan.places(group, lanes, everyone, torch.zeros_like(everyone), within))
+    return found
+
+
+def read_ahead(dataset: Streamed, epoch: int, places: list[list[Places]], first: int) -> list[list[Places]]:
+    """Let a dataset read its batches from number `first` on; returns places whose index is a position in its window.
+
+    `places`: of each cohort of this rank, with one group each.
+    """
+    dataset.begin(epoch, torch.cat([place.index for (place,) in places], 1)[first:].cpu())
+    found, start = [], 0
+    for (place,) in places:
+        stop = start + place.index.shape[1]
+        position = torch.arange(start, stop, device=place.index.device).expand_as(place.index)
+        found.append([replace(place, index=position)])
+        start = stop
     return found

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.supervised import epoch_plan
-from lockstep.algorithms.supervised.dataset import class_counts
+from lockstep.algorithms.supervised.dataset import Streamed, class_counts
 from lockstep.algorithms.supervised.epoch_plan import Pass, Places
-from lockstep.algorithms.supervised.losses import Batch, ClassificationLoss, batch_weights, inverse_frequency
+from lockstep.algorithms.supervised.losses import Batch, batch_weights, inverse_frequency
 from lockstep.algorithms.supervised.model import SupervisedModel, average_share
+from lockstep.algorithms.supervised.objectives import Classification
 from lockstep.algorithms.supervised.patience import Patience
 from lockstep.algorithms.supervised.problem import DataProblem
 from lockstep.algorithms.supervised.settings import SupervisedSettings
-from lockstep.algorithms.supervised.validation import Validation, Validator
+from lockstep.algorithms.supervised.validation import Validation, Validator, evaluating
+from lockstep.compute.dropout import counted_dropout
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.optimizer import Optimizer, scheduled_rate
 from lockstep.compute.precision import Precision
@@ -23,6 +25,7 @@ from lockstep.compute.stopwatch import Stopwatch
 from lockstep.config.config import Config, NetworkSettings, WorkloadSettings
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.reporting.metrics import Stats
 from lockstep.rl.distributions import CategoricalActions
 from lockstep.rl.player import PolicyPlayer
@@ -45,9 +48,15 @@ class SupervisedLearner(Learner):
         *,
         precise_timing: bool = False,
     ) -> None:
-        """`network`: (inputs, noise (B,) or None) -> logits (B, C); noise gives the dropout mask, None = no dropout."""
+        """`network`: (inputs, noise (B,) or None) -> output, such as logits (B, C).
+
+        The noise decides what is dropped, None = nothing. Layers of nn.Dropout, which take no noise, are replaced.
+        """
         settings, run, train = config.algorithm, config.run, problem.train
-        self._model = SupervisedModel(network, bool(settings.ema_decay)).to(world.device)
+        objective = problem.objective or Classification(settings)
+        # Before the weights are copied for the average: both have the same layers.
+        words = counted_dropout(network)
+        self._model = SupervisedModel(network, bool(settings.ema_decay), objective.serve).to(world.device)
         self.model: nn.Module = self._model
         self._data_digest = problem.data_digest
         self.total_steps = settings.epochs * sum(train.sizes)
@@ -61,7 +70,11 @@ class SupervisedLearner(Learner):
         self._patience = Patience()
         self._validated: tuple[tuple[int, int], Validation] | None = None
         # Not the moving average: it has no gradient and follows by itself.
-        trained = dict(self._model.network.named_parameters(prefix="network"))
+        named = self._model.network.named_parameters(prefix="network")
+        # Frozen weights would still decay.
+        trained = {name: parameter for name, parameter in named if parameter.requires_grad}
+        if not trained:
+            raise UserError("network: has no weights to train (requires_grad is False everywhere)")
         betas = (0.9, settings.adam_beta2)  # 0.9 is Adam's usual decay of the mean gradient
         self._optimizer = Optimizer(
             trained, settings.adam_eps, settings.max_grad_norm, betas, weight_decay=settings.weight_decay
@@ -70,8 +83,7 @@ class SupervisedLearner(Learner):
         self._class_weights = self._reduce_class_weights() if settings.class_weights else None
         # Compiled only on request: each group has its own shapes, and compiling all of them takes minutes.
         computed = accelerator.compile(network) if run.compile == "default" else network
-        gamma = settings.focal_gamma if settings.loss == "focal" else 0.0
-        loss = ClassificationLoss(computed, self._class_weights, gamma, settings.label_smoothing)
+        loss = objective.loss(computed, self._class_weights, words)
         recorder = accelerator.record if accelerator.records else None
         self._replica = replicate(loss, world, self._precision, recorder)
         # Tensors that are filled in place, so that recorded graphs read the current value.
@@ -90,12 +102,15 @@ class SupervisedLearner(Learner):
         self._places: list[list[Places]] = []
         self._weights = torch.zeros(0)
         self._learned = GradientSteps(world)
+        self._classifies, self._evaluation = objective.classifies, problem.evaluation
 
     def step(self) -> list[Stats]:
         """Learn from the next batch. Called by every rank."""
         # Empty at the start of an epoch, and after a resume in the middle of one.
         if not self._places:
             self._begin_epoch()
+        if not self._model.training:
+            self._model.train()
         rate = self.learning_rate()
         self._optimizer.set_rate(rate)
         self._average_share.fill_(average_share(self._settings.ema_decay, self.updates))
@@ -135,8 +150,20 @@ class SupervisedLearner(Learner):
         asked = self.updates, episodes
         if self._validated is None or self._validated[0] != asked:
             with self._watch.part("validating"):
-                self._validated = asked, self._validator.validate(episodes, seed)
+                self._validated = asked, self._measure(episodes, seed)
         return self._validated[1]
+
+    def _measure(self, episodes: int, seed: int) -> Validation:
+        validation, own = self._validator.validate(episodes, seed), self._evaluation
+        if own is not None:
+            validation.measured |= self._world.led(lambda: own(self.predict))
+        return validation
+
+    @torch.no_grad()
+    def predict(self, inputs: Any) -> Any:
+        """The prediction for a batch of inputs on this rank's device. Called by a single rank."""
+        with evaluating(self.model), self._precision.autocast():
+            return self.model(inputs)[0]
 
     @property
     def data_digest(self) -> str:
@@ -144,7 +171,9 @@ class SupervisedLearner(Learner):
         return self._data_digest
 
     def player(self, seed: int) -> PolicyPlayer:
-        """The model as a player whose actions are predictions. Called by a single rank."""
+        """The model as a player whose actions are predicted classes. Called by a single rank."""
+        if not self._classifies:
+            raise UserError("its model predicts no classes, so it cannot act; use predict")
         return PolicyPlayer(self.model, CategoricalActions(), self._precision, self._world.device, seed)
 
     def timings(self) -> dict[str, float]:
@@ -155,9 +184,20 @@ class SupervisedLearner(Learner):
         """Plan the epoch's batches; each rank keeps the places of its own lanes."""
         # Every rank plans all lanes: the weight of a global batch is then known without communication.
         device, total = self._world.device, self._world.lanes.total
-        everyone = epoch_plan.shuffled(self._plan, self._run.seed, self._epoch, range(total), device)
-        labels = [self._train.labels(g, p.index) for g, p in zip(self._plan.groups, everyone, strict=True)]
-        self._weights = batch_weights(labels, [place.weight for place in everyone], self._class_weights)
+        stream = self._train if isinstance(self._train, Streamed) else None
+        everyone = epoch_plan.shuffled(
+            self._plan,
+            self._run.seed,
+            self._epoch,
+            range(total),
+            device,
+            within=stream is not None,
+            keeps_order=stream is not None and stream.keeps_order,
+        )
+        labels = []
+        if self._class_weights is not None:
+            labels = [self._train.labels(g, p.index) for g, p in zip(self._plan.groups, everyone, strict=True)]
+        self._weights = batch_weights([place.weight for place in everyone], labels, self._class_weights)
         self._places = []
         for lanes in self._world.lanes.cohorts:
             own = []
@@ -166,10 +206,14 @@ class SupervisedLearner(Learner):
                 cut = slice(lanes.start * width, lanes.stop * width)
                 own.append(Places(place.index[:, cut], place.weight[:, cut], place.noise[:, cut]))
             self._places.append(own)
+        if stream is not None:
+            self._places = epoch_plan.read_ahead(stream, self._epoch, self._places, self._number)
 
     def _choose(self) -> None:
         """Point the micro-batches at the samples of the next batch."""
         number = self._number
+        if isinstance(self._train, Streamed):
+            self._train.advance()
         for batches, places in zip(self._batches, self._places, strict=True):
             for batch, place in zip(batches, places, strict=True):
                 batch.index.copy_(place.index[number])
@@ -193,8 +237,7 @@ class SupervisedLearner(Learner):
         if not self._settings.watches(self._run):
             return
         # The same validation on every rank, so that all ranks stop in the same epoch.
-        log_loss = self.evaluate(self._run.eval_episodes, self._run.seed).log_loss
-        self._patience.note(log_loss, self._settings)
+        self._patience.note(self.evaluate(self._run.eval_episodes, self._run.seed).loss, self._settings)
 
     def _report(self, rate: float) -> list[Stats]:
         """Each cohort's metrics of the updates since the last log point. Called by every rank."""
@@ -205,6 +248,8 @@ class SupervisedLearner(Learner):
         return reports
 
     def _reduce_class_weights(self) -> Tensor:
+        if isinstance(self._train, Streamed):
+            raise UserError("class_weights: need all labels, and the training data is streamed; leave them out")
         world = self._world
         parts = [class_counts(self._train, lanes, world.lanes.total, world.device) for lanes in world.lanes.cohorts]
         return inverse_frequency(world.total(parts), self._settings.class_weight_power)

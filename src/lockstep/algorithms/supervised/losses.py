@@ -1,13 +1,21 @@
-"""The loss of a classifier, a module that DDP can wrap. B: samples of a micro-batch, K: members, C: classes."""
+"""Losses as modules that DDP can wrap. B: samples of a micro-batch, K: members, C: classes."""
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.supervised.dataset import Dataset
 from lockstep.algorithms.supervised.members import by_member, together
+from lockstep.compute.dropout import DropoutWords
+from lockstep.errors import UserError
 from lockstep.rl import distributions
+
+PerSample = Callable[[Any, Any], Tensor]
+"""A loss or metric: (prediction, target) of B samples -> (B,)."""
 
 
 @dataclass
@@ -32,14 +40,19 @@ class ClassificationLoss(nn.Module):
     """Cross-entropy or focal loss, with optional class weights and label smoothing."""
 
     def __init__(
-        self, network: nn.Module, class_weights: Tensor | None = None, gamma: float = 0.0, smoothing: float = 0.0
+        self,
+        network: nn.Module,
+        class_weights: Tensor | None = None,
+        gamma: float = 0.0,
+        smoothing: float = 0.0,
+        words: DropoutWords | None = None,
     ) -> None:
-        """`gamma`: of the focal loss; 0 = cross-entropy.
+        """`gamma`: of the focal loss; 0 = cross-entropy. `words`: of the network's dropout layers, if it has any.
 
         The network: (inputs, noise) -> logits (B, C), or (B, K, C) of K members.
         """
         super().__init__()
-        self.network = network
+        self.network, self._words = network, words
         self._gamma, self._smoothing = gamma, smoothing
         # Not a buffer: it belongs to the training samples, not to the model.
         self._class_weights = class_weights
@@ -47,7 +60,8 @@ class ClassificationLoss(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The micro-batch's share of the global loss, and of each metric."""
         label = batch.dataset.labels(batch.group, batch.index)
-        logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise)
+        with _dropping(self._words, batch.noise):
+            logits = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise)
         log_probabilities = by_member(logits)
         chosen = distributions.chosen(log_probabilities, label[:, None].expand(log_probabilities.shape[:2]))
         # Each member has its own loss; the loss of their averaged prediction is not minimised.
@@ -65,6 +79,63 @@ class ClassificationLoss(nn.Module):
                 "accuracy": (hit * batch.weight).sum() * batch.count_share,
             }
         return loss, {name: value.detach() for name, value in metrics.items()}
+
+
+class SampleLoss(nn.Module):
+    """Any loss and metrics that are functions of (prediction, target) and return a number for each sample."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: PerSample,
+        metrics: Mapping[str, PerSample],
+        class_weights: Tensor | None = None,
+        words: DropoutWords | None = None,
+    ) -> None:
+        """The network: (inputs, noise) -> prediction, a tensor or several."""
+        super().__init__()
+        self.network, self._words = network, words
+        self._loss, self._metrics = loss, dict(metrics)
+        # Not a buffer: it belongs to the training samples, not to the model.
+        self._class_weights = class_weights
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The micro-batch's share of the global loss, and of each metric."""
+        target = batch.dataset.labels(batch.group, batch.index)
+        with _dropping(self._words, batch.noise):
+            prediction = self.network(batch.dataset.inputs(batch.group, batch.index), batch.noise)
+        value = each_of("loss", self._loss, prediction, target, len(batch.weight)).float()
+        if self._class_weights is not None:
+            value = value * self._class_weights[target]
+        loss = (value * batch.weight).sum() * batch.share
+        shares = {"loss": loss.detach()}
+        with torch.no_grad():
+            for name, metric in self._metrics.items():
+                each = each_of(f"metric {name}", metric, prediction, target, len(batch.weight)).float()
+                shares[name] = (each * batch.weight).sum() * batch.count_share
+        return loss, shares
+
+
+def each_of(what: str, function: PerSample, prediction: Any, target: Any, count: int) -> Tensor:
+    """(B,) the values of a loss or metric; UserError if it did not return one for each sample."""
+    value = function(prediction, target)
+    if isinstance(value, Tensor) and tuple(value.shape) == (count,):
+        return value
+    if isinstance(value, Tensor) and value.numel() == 1:
+        raise UserError(
+            f'{what}: returned one number for the whole batch; use reduction="none" and return one for each sample, '
+            f"shape ({count},): the mean is taken over all ranks"
+        )
+    found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    raise UserError(
+        f"{what}: returned {found}; expected is one number for each sample, shape ({count},), for example by "
+        ".flatten(1).mean(1)"
+    )
+
+
+def _dropping(words: DropoutWords | None, noise: Tensor) -> AbstractContextManager[None]:
+    """The samples' random words for the dropout layers of a forward pass."""
+    return nullcontext() if words is None else words.given(noise)
 
 
 def sample_losses(log_probabilities: Tensor, chosen: Tensor, gamma: float, smoothing: float) -> Tensor:
@@ -86,10 +157,13 @@ def inverse_frequency(counts: Tensor, power: float) -> Tensor:
     return torch.where(counts > 0, weights, 0.0).float()
 
 
-def batch_weights(labels: list[Tensor], weights: list[Tensor], class_weights: Tensor | None) -> Tensor:
-    """(M,) total weight of each batch of a pass, by its samples' classes; from the places of all lanes, per group."""
+def batch_weights(weights: list[Tensor], labels: list[Tensor], class_weights: Tensor | None) -> Tensor:
+    """(M,) total weight of each batch of a pass, by its samples' classes; from the places of all lanes, per group.
+
+    `labels`: not needed without class weights.
+    """
     total = torch.zeros(weights[0].shape[0], dtype=torch.float64, device=weights[0].device)
-    for label, weight in zip(labels, weights, strict=True):
-        each = weight if class_weights is None else weight * class_weights[label]
+    for group, weight in enumerate(weights):
+        each = weight if class_weights is None else weight * class_weights[labels[group]]
         total += each.double().sum(1)
     return total

@@ -11,7 +11,7 @@ class Patience:
     """The history of validations. Equal on every rank, since the losses are sums over all ranks."""
 
     best: float = float("inf")
-    """Lowest validation log loss so far."""
+    """Lowest validation loss so far."""
     waited: int = 0
     """Epochs since then."""
     waited_for_rate: int = 0
@@ -19,11 +19,11 @@ class Patience:
     factor: float = 1.0
     """Product of the learning rate factors of all plateaus so far."""
 
-    def note(self, log_loss: float, settings: SupervisedSettings) -> None:
+    def note(self, loss: float, settings: SupervisedSettings) -> None:
         """Record the validation of another epoch; a NaN loss is no improvement."""
         # Every comparison with NaN is false, so it falls through to the epochs without improvement.
-        if log_loss < self.best - settings.min_delta:
-            self.best, self.waited, self.waited_for_rate = log_loss, 0, 0
+        if loss < self.best - settings.min_delta:
+            self.best, self.waited, self.waited_for_rate = loss, 0, 0
             return
         self.waited += 1
         self.waited_for_rate += 1

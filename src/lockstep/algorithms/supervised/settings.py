@@ -4,10 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from lockstep.config import outside
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Headline
-from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
+from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Pattern, Range
 from lockstep.config.run_settings import RunSettings
 from lockstep.errors import UserError
+
+CLASS_LOSSES = ("cross_entropy", "focal")
+_LOSSES = Pattern(
+    r"cross_entropy|focal|mse|l1|given/.+|.+:.+", "one of cross_entropy, focal, mse, l1, or module:function"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +44,13 @@ class SupervisedSettings(AlgorithmSettings):
     """Largest gradient norm, over all weights together; larger gradients are scaled down to it."""
     ema_decay: Annotated[float, Range(at_least=0, below=1)] = 0.0
     """Decay of the moving average of the weights, which validation and predictions use; 0 = no average."""
-    loss: Literal["cross_entropy", "focal"] = "cross_entropy"
-    """The loss to minimise."""
+    loss: Annotated[
+        str,
+        Pattern(
+            r"cross_entropy|focal|mse|l1|given/.+|.+:.+", "one of cross_entropy, focal, mse, l1, or module:function"
+        ),
+    ] = "cross_entropy"
+    """The loss to minimise; a function of (prediction, target) returns one number for each sample."""
     focal_gamma: Annotated[float, Range(at_least=0, at_most=10)] = 2.0
     """With loss focal: how strongly samples that are already predicted well are discounted."""
     label_smoothing: Annotated[float, Range(at_least=0, below=1)] = 0.0
@@ -49,9 +60,9 @@ class SupervisedSettings(AlgorithmSettings):
     class_weight_power: Annotated[float, Range(at_least=0, at_most=2)] = 1.0
     """With class_weights: exponent of the weights; 0.5 = square root."""
     patience: OffOrCount = 10
-    """Epochs without improvement of the validation log loss before the run ends, as all ranks agree; 0 = never."""
+    """Epochs without improvement of the validation loss before the run ends, as all ranks agree; 0 = never."""
     min_delta: Annotated[float, Range(at_least=0)] = 1e-4
-    """Least decrease of the validation log loss that counts as an improvement."""
+    """Least decrease of the validation loss that counts as an improvement."""
     min_epochs: OffOrCount = 0
     """Epochs before early stopping may end the run."""
 
@@ -69,6 +80,11 @@ class SupervisedSettings(AlgorithmSettings):
         ("train/learning_rate", "rate", ".1e"),
     )
 
+    @property
+    def classifies(self) -> bool:
+        """Whether the loss is one of classes."""
+        return self.loss in CLASS_LOSSES
+
     def watches(self, run: RunSettings) -> bool:
         """Whether the run needs a validation after every epoch."""
         return bool(run.eval_every or self.patience or self.lr_schedule == "plateau")
@@ -84,7 +100,13 @@ class SupervisedSettings(AlgorithmSettings):
         ]
 
     def validate(self) -> None:
-        """Check that class_weight_power is only given with class_weights."""
+        """Check that what concerns classes is only given with a loss of classes; make a file's path absolute."""
+        object.__setattr__(self, "loss", outside.absolute_name(self.loss))
+        if not self.classifies and (self.class_weights or self.label_smoothing):
+            name = "class_weights" if self.class_weights else f"label_smoothing {self.label_smoothing:g}"
+            raise UserError(
+                f"{name}: is for classes, and loss {self.loss} has none; leave it out, or use cross_entropy"
+            )
         if self.class_weight_power != 1.0 and not self.class_weights:
             raise UserError(
                 f"class_weight_power {self.class_weight_power:g} has no effect without class weights; "

@@ -1,13 +1,15 @@
-"""Validates a classifier: samples are divided among lanes, and the sums are added over all ranks."""
+"""Validates a model: samples are divided among lanes, and the sums are added over all ranks."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.supervised.dataset import Dataset, Tally
-from lockstep.algorithms.supervised.epoch_plan import Pass, Places, in_order
+from lockstep.algorithms.supervised.dataset import Dataset, Streamed, Tally
+from lockstep.algorithms.supervised.epoch_plan import Pass, Places, in_order, read_ahead
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
@@ -16,7 +18,7 @@ from lockstep.reporting.evaluation import Evaluation
 
 @dataclass
 class Validation(Evaluation):
-    """The result of a validation. Its return is the negative log loss, as the loop keeps the highest return."""
+    """The result of a validation. Its return is the negative loss, as the loop keeps the highest return."""
 
     measured: dict[str, float] = field(default_factory=dict)
     """The tally's metrics."""
@@ -27,12 +29,12 @@ class Validation(Evaluation):
     def of(cls, total: Tensor, tally: Tally, seed: int) -> "Validation":
         """The validation with these sums."""
         measured = tally.numbers(total)
-        return cls([-measured["log_loss"]], [int(measured["samples"])], seed, measured=measured, total=total)
+        return cls([-measured[tally.watched]], [int(measured["samples"])], seed, measured=measured, total=total)
 
     @property
-    def log_loss(self) -> float:
-        """Mean log loss over the samples."""
-        return self.measured["log_loss"]
+    def loss(self) -> float:
+        """The watched number: mean loss over the samples, for a classifier the log loss."""
+        return -self.returns[0]
 
     def numbers(self) -> dict[str, float]:
         """The metrics to log."""
@@ -52,6 +54,17 @@ class _Slot:
     weight: Tensor
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """While this holds, the model is in eval mode: layers such as dropout then do what they do in predictions."""
+    was = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was)
+
+
 class Validator:
     """Validates a model on a dataset, batch by batch; the computation of a batch can be recorded as a CUDA graph."""
 
@@ -66,13 +79,13 @@ class Validator:
         precision: Precision,
         accelerator: Accelerator,
     ) -> None:
-        """`model`: inputs -> (log-probabilities (B, C),), as SupervisedModel returns."""
+        """`model`: inputs -> (prediction,), as SupervisedModel returns; used in eval mode."""
         self._model, self._dataset, self._tally, self._world = model, dataset, tally, world
         self._batch_size, self._precision = batch_size, precision
         self._plan = Pass(dataset.sizes, batch_size, world.lanes.total)
         self._slots = [self._empty_slots(self._plan, len(lanes)) for lanes in world.lanes.cohorts]
         # Added to in place, at the address that recorded graphs know.
-        self._sums = torch.zeros(tally.size, dtype=torch.float64, device=world.device)
+        self._sums = [torch.zeros(tally.size, dtype=torch.float64, device=world.device) for _ in world.lanes.cohorts]
         # One recording per cohort, as each reads its own slots.
         self._measure = [accelerator.record(self._measure_once) for _ in world.lanes.cohorts]
 
@@ -85,25 +98,35 @@ class Validator:
             plan = Pass(sizes, self._batch_size, plan.lanes)
             slots = [self._empty_slots(plan, len(lanes)) for lanes in self._world.lanes.cohorts]
             measure = [self._measure_once] * len(slots)
-        parts = []
-        for lanes, own, once in zip(self._world.lanes.cohorts, slots, measure, strict=True):
-            self._sums.zero_()
-            places = in_order(plan, lanes, self._world.device)
+        streamed = isinstance(self._dataset, Streamed)
+        places = [in_order(plan, lanes, self._world.device, within=streamed) for lanes in self._world.lanes.cohorts]
+        if isinstance(self._dataset, Streamed):
+            places = read_ahead(self._dataset, 0, places, 0)
+        for sums in self._sums:
+            sums.zero_()
+        with evaluating(self._model):
             for number in range(plan.batches):
-                _fill(own, places, number)
-                once(own)
-            # Per cohort: in exact mode a cohort is one lane, and lane sums are added in lane order.
-            parts.append(self._sums.clone())
-        return Validation.of(self._world.total(parts).cpu(), self._tally, seed)
+                self._measure_batch(slots, places, number, measure)
+        # Per cohort: in exact mode a cohort is one lane, and lane sums are added in lane order.
+        return Validation.of(self._world.total(self._sums).cpu(), self._tally, seed)
+
+    def _measure_batch(
+        self, slots: list[list[_Slot]], places: list[list[Places]], number: int, measure: list[Callable[..., None]]
+    ) -> None:
+        if isinstance(self._dataset, Streamed):
+            self._dataset.advance()
+        for own, where, once, sums in zip(slots, places, measure, self._sums, strict=True):
+            _fill(own, where, number)
+            once(own, sums)
 
     @torch.no_grad()
-    def _measure_once(self, slots: list[_Slot]) -> None:
+    def _measure_once(self, slots: list[_Slot], sums: Tensor) -> None:
         for slot in slots:
             inputs = self._dataset.inputs(slot.group, slot.index)
             with self._precision.autocast():
-                (log_probabilities,) = self._model(inputs)
+                (prediction,) = self._model(inputs)
             label = self._dataset.labels(slot.group, slot.index)
-            self._sums += self._tally.count(log_probabilities, inputs, label, slot.weight)
+            sums += self._tally.count(prediction, inputs, label, slot.weight)
 
     def _empty_slots(self, plan: Pass, lanes: int) -> list[_Slot]:
         device = self._world.device

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from lockstep.config.config import WorkloadSettings
+from lockstep.config.config import AnyConfig, WorkloadSettings
 from lockstep.config.fields import Alias, Range
+from lockstep.config.values import shown
 from lockstep.errors import UserError
 
 
@@ -37,6 +38,12 @@ class CricketSettings(WorkloadSettings):
             raise UserError(
                 f"split {self.split}: names matches of --data, which is missing; add --data or leave --split out"
             )
+
+    def check(self, config: AnyConfig) -> None:
+        """Check that the loss is one of classes."""
+        loss = config.values()["loss"]
+        if loss not in ("cross_entropy", "focal"):
+            raise UserError(f"loss {shown(loss)}: outcomes are classes; allowed: cross_entropy, focal")
 
     def work(self) -> list[tuple[str, str]]:
         """Where the matches come from."""

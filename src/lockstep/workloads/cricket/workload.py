@@ -1,8 +1,8 @@
 """Next-ball prediction with a graph network: its presets and capabilities."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
 from lockstep.errors import UserError
@@ -13,6 +13,8 @@ from lockstep.workloads.cricket.settings import CricketSettings
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.algorithms.supervised.learner import SupervisedLearner
     from lockstep.distributed.world import World
     from lockstep.reporting.film import Scene
@@ -160,6 +162,14 @@ class Cricket(Workload):
         from lockstep.workloads.cricket.reports.assess import assess
 
         return assess(config, policy, learner, data, part, world, bad_files)
+
+    def predictor(
+        self, config: CricketConfig, learner: "SupervisedLearner", world: "World"
+    ) -> "Callable[[Any], Tensor]":
+        """A function from matches (a file, folder or zip), or from samples, to the probabilities of each outcome."""
+        from lockstep.workloads.cricket.reports.assess import Predictor
+
+        return Predictor(config, learner, world)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play match after match, yielding every ball with its prediction."""

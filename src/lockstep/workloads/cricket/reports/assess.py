@@ -16,7 +16,7 @@ from lockstep.errors import UserError
 from lockstep.workloads.cricket.config import CricketConfig
 from lockstep.workloads.cricket.data.cache import Store
 from lockstep.workloads.cricket.data.preparation import describe_matches, open_store
-from lockstep.workloads.cricket.data.samples import grouped
+from lockstep.workloads.cricket.data.samples import Samples, gather, grouped
 from lockstep.workloads.cricket.features.table import DeliveryTable
 from lockstep.workloads.cricket.reports import metrics, report
 from lockstep.workloads.cricket.reports.baselines import BASELINES
@@ -103,3 +103,33 @@ def _count_baseline(log_probabilities: Tensor, table: DeliveryTable, tally: Outc
         log, when, actual = (column[rows].to(tally.device) for column in (log_probabilities, phase, label))
         total += tally.sums(log, when, actual, torch.ones_like(log[:, 0])).cpu()
     return total
+
+
+class Predictor:
+    """A trained model as a function from matches, or samples, to the probabilities of each outcome."""
+
+    def __init__(self, config: CricketConfig, learner: SupervisedLearner, world: World) -> None:
+        self._config, self._learner, self._world = config, learner, world
+
+    def __call__(self, inputs: Any) -> Tensor:
+        """(B, 7) for `Samples`, or for every ball but the first of each innings, in order.
+
+        Matches are given by the path of a file, a folder or a zip; those that the model was trained on are left out.
+        """
+        if isinstance(inputs, Samples):
+            return self._probabilities(inputs)
+        if not isinstance(inputs, str | Path):
+            kind = type(inputs).__name__
+            raise UserError(f"predict: a {kind} is no match; allowed: the path of a match file, folder or zip")
+        settings, world = self._config.workload, self._world
+        store = open_store(settings, world)
+        table = describe_matches(str(inputs), settings.bad_files, store, world).to(world.device)
+        phase, longest = table.phase(), max(table.longest - 1, 1) if self._config.network.reads_balls else 0
+        parts = [
+            self._probabilities(gather(table, phase, rows, longest))
+            for rows in table.sample.split(self._config.algorithm.eval_batch_size)
+        ]
+        return torch.cat(parts)
+
+    def _probabilities(self, samples: Samples) -> Tensor:
+        return self._learner.predict(samples.to(self._world.device)).exp().float().cpu()

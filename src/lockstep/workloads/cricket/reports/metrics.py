@@ -34,6 +34,7 @@ class OutcomeTally:
     """Sums over predictions, from which all metrics are computed."""
 
     size = sum(torch.Size(shape).numel() for shape in _SHAPES.values())
+    watched = "log_loss"
 
     def __init__(self, prior: Tensor) -> None:
         """`prior`: (7,) frequency of each outcome in training."""

@@ -1,0 +1,1 @@
+"""Supervised learning on anybody's dataset with anybody's module."""
