@@ -82,11 +82,7 @@ class EnvProblem:
 
     def refuse_inexact_resume(self, sync: str) -> None:
         """Raise UserError if a resumed run could not end in the same bits although it is asked to."""
-        if self.restarts and sync == "exact":
-            raise UserError(
-                f"{self.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
-                "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
-            )
+        _refuse_inexact_resume(self, sync)
 
     def environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for training."""
@@ -95,6 +91,14 @@ class EnvProblem:
     def test_environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for evaluation."""
         return (self.make_test or self.make_env)(index, seed)
+
+
+def _refuse_inexact_resume(problem: "EnvProblem | TeamProblem", sync: str) -> None:
+    if problem.restarts and sync == "exact":
+        raise UserError(
+            f"{problem.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
+            "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
+        )
 
 
 @dataclass(kw_only=True)
@@ -113,3 +117,13 @@ class TeamProblem:
     pool_update_every: int = 0
     """Gradient updates after which the current actor replaces the oldest version in the pool."""
     first_weights: FirstWeights | None = None
+    ragged: bool = False
+    """Whether agents may leave before an episode's end and episodes may be truncated (see `TeamEnv`)."""
+    hosted: bool = False
+    """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    restarts: bool = False
+    """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
+
+    def refuse_inexact_resume(self, sync: str) -> None:
+        """Raise UserError if a resumed run could not end in the same bits although it is asked to."""
+        _refuse_inexact_resume(self, sync)

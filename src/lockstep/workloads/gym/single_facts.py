@@ -59,11 +59,12 @@ def _facts(settings: GymSettings) -> Facts:
         frame_stack=settings.frame_stack,
         frame_skip=settings.frame_skip,
         max_steps=settings.max_episode_steps,
+        shrink=settings.shrink_images or 1,
     )
     with quiet():
         env = spec.make()
         try:
-            observations, rows = _formats(env, settings.env_id)
+            observations, rows = _formats(env, spec)
             spec, reason = _resuming(settings, spec, env)
             size = gym_simulation.state_size(spec, env, rows)
             limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
@@ -72,14 +73,14 @@ def _facts(settings: GymSettings) -> Facts:
             env.close()
 
 
-def _formats(env: Any, source: str) -> tuple[Observations, ActionRows]:
+def _formats(env: Any, spec: EnvSpec) -> tuple[Observations, ActionRows]:
     try:
-        return gym_simulation.row_formats(env, source)
+        return gym_simulation.row_formats(env, spec.source, spec.shrink)
     except UserError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{source}: its first reset failed ({reason}); `lockstep check` says more") from error
+        raise UserError(f"{spec.source}: its first reset failed ({reason}); `lockstep check` says more") from error
 
 
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
