@@ -67,6 +67,8 @@ class EnvProblem:
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
     restarts: bool = False
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
+    masked: bool = False
+    """Whether some steps take no action (see `Transition.valid`), and must not be learned from."""
     tasks: Tasks | None = None
     teacher: Teacher | None = None
     """The expert for behaviour cloning (pretrain_bc), if there is one."""

@@ -167,9 +167,9 @@ class PPOLearner(Learner):
         learned, epochs = GradientSteps(self._world), 0
         for epoch in range(self._settings.n_epochs):
             orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
-            moments = self._advantage_moments(orders)
+            moments, counts = self._advantage_moments(orders)
             for number in range(moments.shape[0]):
-                self._choose(orders, moments, number)
+                self._choose(orders, moments, counts, number)
                 learned.add(replica.backward(self._batches))
                 learned.moved(*self._descend())
             epochs += 1
@@ -197,22 +197,34 @@ class PPOLearner(Learner):
         samples = settings.batch_size // (self._world.lanes.total * length)
         return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
 
-    def _advantage_moments(self, orders: list[Tensor]) -> Tensor:
-        """(M, 2) mean and standard deviation of each minibatch's advantages over all ranks. Called by every rank."""
+    def _advantage_moments(self, orders: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Of each minibatch's advantages over all ranks: (M, 2) mean and standard deviation, and (M,) their count.
+
+        Called by every rank.
+        """
         parts = []
         for collector, order in zip(self._collectors, orders, strict=True):
             # (T, L, M, B) -> (M, L, B, T): one row of samples for each minibatch.
             samples = steps_of(order, self._sequence_length, collector.env.count).permute(2, 1, 3, 0)
-            parts.append(moment_sums(collector.rollout.advantage.flatten()[samples].flatten(1)))
-        return mean_and_deviation(self._world.total(parts))
+            valid = collector.rollout.valid
+            parts.append(
+                moment_sums(
+                    collector.rollout.advantage.flatten()[samples].flatten(1),
+                    None if valid is None else valid.flatten()[samples].flatten(1),
+                )
+            )
+        sums = self._world.total(parts)
+        return mean_and_deviation(sums), sums[:, 2]
 
-    def _choose(self, orders: list[Tensor], moments: Tensor, number: int) -> None:
+    def _choose(self, orders: list[Tensor], moments: Tensor, counts: Tensor, number: int) -> None:
         """Point the micro-batches at minibatch `number`."""
         for order, batches in zip(orders, self._batches, strict=True):
             pieces = order[:, number].chunk(len(batches), dim=1)
             for batch, piece in zip(batches, pieces, strict=True):
                 batch.index.copy_(piece.reshape(-1))
                 batch.moments.copy_(moments[number])
+                if isinstance(batch.share, Tensor):
+                    batch.share.copy_(1.0 / counts[number].clamp(min=1.0))
 
     def _too_far(self, learned: GradientSteps) -> bool:
         """Whether the policy's KL divergence exceeds the limit, decided by all ranks together. Called by every rank."""
@@ -242,6 +254,7 @@ class PPOLearner(Learner):
             record=self._record,
             watch=self._watch,
             describe=self._problem.describe,
+            masked=self._problem.masked,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:
@@ -254,7 +267,8 @@ class PPOLearner(Learner):
                 rollout.flat(),
                 torch.zeros(samples, dtype=torch.int64, device=device),
                 torch.zeros(2, device=device),
-                1.0 / settings.batch_size,
+                # Known before each gradient step only, if steps may not be valid.
+                torch.zeros((), device=device) if self._problem.masked else 1.0 / settings.batch_size,
                 Sequences(length, collector.env.count, memory) if memory else None,
             )
             for _ in range(settings.grad_accum)
@@ -275,6 +289,7 @@ class PPOLearner(Learner):
 
     def load(self, snapshot: Snapshot) -> None:
         """Restore a state saved by any number of ranks. Called by every rank."""
+        self._problem.refuse_inexact_resume(self._run.sync)
         self.model.load_state_dict(snapshot.model)
         self._optimizer.load(snapshot.optimizer)
         self.updates, self.steps = snapshot.state["updates"], snapshot.state["steps"]

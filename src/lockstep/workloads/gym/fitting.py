@@ -6,7 +6,8 @@ from lockstep.errors import UserError
 from lockstep.workloads.gym.agents_facts import AgentsFacts, agents_facts
 from lockstep.workloads.gym.kinds import Kind, kind_of
 from lockstep.workloads.gym.settings import GymConfig
-from lockstep.workloads.gym.single_facts import facts_of
+from lockstep.workloads.gym.single_facts import choices_text, facts_of, shape_text
+from lockstep.workloads.gym.vector import resume_by, vector_formats
 
 _FOR_AGENTS = ("maddpg", "ddpg")
 _LARGEST_BUFFER = 2 * 2**30
@@ -26,6 +27,14 @@ def fitted(config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, lis
         facts = facts_of(config.workload)
         config, resumes = _resuming(config, facts.resume_by, facts.reason)
         return config, [_line("environment", facts.summary()), resumes]
+    if kind == "vector":
+        formats = vector_formats(config.workload)
+        summary = f"{formats.source}: a vector environment, observation {shape_text(formats.observations)}, "
+        summary += f"{choices_text(formats.rows.actions)}, autoreset {formats.autoreset}"
+        found = resume_by(config.workload)
+        reason = "" if found == "state" else "it has no `state` and `load`; exact mode refuses to resume"
+        config, resumes = _resuming(config, found, reason)
+        return config, [_line("environment", summary), resumes]
     return config, []
 
 
@@ -37,6 +46,11 @@ def _refuse_algorithm(kind: Kind, config: GymConfig) -> None:
         raise UserError(f"algorithm {algorithm}: learns one agent, and {source} has several; choose --algorithm maddpg")
     if kind != "agents" and algorithm in _FOR_AGENTS:
         raise UserError(f"algorithm {algorithm}: learns several agents, and {source} has one; choose --algorithm ppo")
+    if kind == "vector" and algorithm == "tdmpc2":
+        raise UserError(
+            f"algorithm tdmpc2: {source} is a vector environment, which only ppo takes; give it a function that makes "
+            "one environment, or choose --algorithm ppo"
+        )
 
 
 def _with_buffer(config: GymConfig, facts: AgentsFacts, explicit: Collection[str]) -> tuple[GymConfig, list[str]]:

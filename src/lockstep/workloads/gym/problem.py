@@ -13,6 +13,7 @@ from lockstep.workloads.gym.random_policy import RandomActions
 from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single import single_problem
 from lockstep.workloads.gym.tensor import tensor_problem
+from lockstep.workloads.gym.vector import vector_problem
 
 
 def gym_problem(settings: GymSettings, device: torch.device) -> EnvProblem | TeamProblem:
@@ -20,6 +21,8 @@ def gym_problem(settings: GymSettings, device: torch.device) -> EnvProblem | Tea
     kind = kind_of(settings)
     if kind == "tensor":
         return tensor_problem(settings, device)
+    if kind == "vector":
+        return vector_problem(settings)
     return agents_problem(settings) if kind == "agents" else single_problem(settings)
 
 

@@ -43,7 +43,7 @@ class Facts:
     def summary(self) -> str:
         """The environment in one line."""
         limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        return f"{self.spec.source}: observation {_shape(self.observations)}, {_choices(self.actions)}{limit}"
+        return f"{self.spec.source}: observation {shape_text(self.observations)}, {choices_text(self.actions)}{limit}"
 
 
 def facts_of(settings: GymSettings) -> Facts:
@@ -112,13 +112,15 @@ def _trial(spec: EnvSpec) -> str:
         raise UserError(f"{spec.source}: fails when it is tried ({reason}); `lockstep check` says more") from error
 
 
-def _shape(observations: Observations) -> str:
+def shape_text(observations: Observations) -> str:
+    """The shape of observations, in words."""
     if observations.parts:
         return " + ".join(f"{part.name} {'x'.join(map(str, part.shape))}" for part in observations.parts)
     return "x".join(map(str, observations.shape)) + (" bytes" if observations.dtype == "uint8" else "")
 
 
-def _choices(actions: Actions) -> str:
+def choices_text(actions: Actions) -> str:
+    """The actions, in words."""
     if isinstance(actions, Discrete):
         return f"{actions.count} actions"
     if isinstance(actions, Continuous):
