@@ -2,10 +2,10 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lockstep.envs import gym_spaces
 from lockstep.envs.env_sources import make_environment
+from lockstep.envs.episode_actions import LONGEST_REPLAY, EpisodeActions
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
 from lockstep.envs.simulation import Floats, Observation, Outcome, State
 from lockstep.envs.spaces import Actions, Continuous, Discrete
@@ -21,12 +22,8 @@ from lockstep.errors import UserError
 
 Resume = Literal["state", "replay", "restart"]
 """How an environment continues after a resume: from its saved state, by replaying its episode, or with a new one."""
-LONGEST_REPLAY = 10_000
-"""Steps of an episode that are kept for replay if the environment has no time limit."""
 _SUCCESS = ("is_success", "success")
 """Keys under which environments report that their goal is reached."""
-_TOO_LONG = np.array([-1.0])
-"""The state of an episode with more steps than are kept."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +43,8 @@ class EnvSpec:
     """Steps for which an action is repeated."""
     max_steps: int = 0
     """Steps after which an episode is truncated; 0 = the environment's own limit."""
+    shrink: int = 1
+    """Factor by which images are made smaller."""
 
     def to_json(self) -> str:
         """As text, for an opener."""
@@ -76,10 +75,9 @@ class GymSimulation:
     def __init__(self, spec: EnvSpec, pictures: bool = False) -> None:
         self._spec, self._pictures = spec, pictures
         self._env = spec.make(pictures)
-        self._observations, self._actions = row_formats(self._env, spec.source)
+        self._observations, self._actions = row_formats(self._env, spec.source, spec.shrink)
         self._resume = spec.resume
-        self._taken: list[Floats] = []
-        """The actions of this episode, if it is restored by replaying them."""
+        self._taken = EpisodeActions(spec.source, self._actions.size)
         self._mask = np.ones(self._observations.mask, np.float32)
 
     @property
@@ -103,9 +101,8 @@ class GymSimulation:
 
     def step(self, action: Floats) -> Outcome:
         """Apply one action."""
-        if self._resume == "replay" and len(self._taken) <= LONGEST_REPLAY:
-            # A copy: the array may be a view of a buffer that the caller uses again.
-            self._taken.append(action.copy())
+        if self._resume == "replay":
+            self._taken.add(action)
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
         success = float(any(bool(info.get(name, False)) for name in _SUCCESS))
         return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
@@ -114,11 +111,7 @@ class GymSimulation:
         """What `restore` needs: the environment's own state, the episode's actions, or nothing."""
         if self._resume == "state":
             return np.asarray(_stateful(self._env).state(), np.float64).ravel()
-        if self._resume == "restart":
-            return np.zeros(0)
-        if len(self._taken) > LONGEST_REPLAY:
-            return _TOO_LONG
-        return np.array(self._taken, np.float64).ravel()
+        return np.zeros(0) if self._resume == "restart" else self._taken.save()
 
     def restore(self, seed: int, state: State) -> None:
         """Restore a state that was saved in the episode with that seed."""
@@ -126,13 +119,7 @@ class GymSimulation:
         if self._resume == "state":
             _stateful(self._env).load(state)
         elif self._resume == "replay":
-            if np.array_equal(state, _TOO_LONG):
-                raise UserError(
-                    f"{self._spec.source}: an episode of more than {LONGEST_REPLAY:,} steps cannot be replayed; set "
-                    "--max-episode-steps, or --resume-by restart to begin new episodes"
-                )
-            # float32 numbers pass through float64 unchanged, so the replay gets the same actions to the last bit.
-            for action in state.astype(np.float32).reshape(-1, self._actions.size):
+            for action in self._taken.read(state):
                 self.step(action)
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
@@ -151,10 +138,10 @@ class GymSimulation:
         return np.concatenate((row, self._mask))
 
 
-def row_formats(env: gymnasium.Env[Any, Any], where: str) -> tuple[Observations, ActionRows]:
+def row_formats(env: gymnasium.Env[Any, Any], where: str, shrink: int = 1) -> tuple[Observations, ActionRows]:
     """How the observations and actions of an environment are written as rows."""
     actions = gym_spaces.actions_of(env.action_space, where)
-    return gym_spaces.observations_of(env.observation_space, where, _masked_actions(env)), actions
+    return gym_spaces.observations_of(env.observation_space, where, _masked_actions(env), shrink), actions
 
 
 def state_size(spec: EnvSpec, env: gymnasium.Env[Any, Any], actions: ActionRows) -> int:
@@ -187,12 +174,12 @@ def has_state(env: gymnasium.Env[Any, Any]) -> bool:
     return callable(getattr(inner, "state", None)) and callable(getattr(inner, "load", None))
 
 
-def replays(spec: EnvSpec, steps: int = 64) -> str:
+def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Trialled"] = GymSimulation) -> str:
     """Why replaying an episode would not lead to the same state; empty if it does in a short trial."""
-    first = GymSimulation(spec)
+    first = opened(spec)
     once = _episode(first, 5, steps)
     # After another episode: what an environment carries over from one to the next shows, too.
-    second = GymSimulation(spec)
+    second = opened(spec)
     _episode(second, 7, steps)
     again = _episode(second, 5, steps)
     for number, (one, other) in enumerate(zip(once, again, strict=False)):
@@ -201,7 +188,25 @@ def replays(spec: EnvSpec, steps: int = 64) -> str:
     return "" if len(once) == len(again) else "the same seed and actions give episodes of other lengths"
 
 
-def _episode(simulation: GymSimulation, seed: int, steps: int) -> list[bytes]:
+class Trialled(Protocol):
+    """What a trial needs of a simulation."""
+
+    @property
+    def actions(self) -> Actions:
+        """Its actions."""
+
+    @property
+    def allowed(self) -> Floats | None:
+        """1 for every action that is allowed now, 0 for the others; None if all are."""
+
+    def reset(self, seed: int) -> Observation:
+        """Start an episode."""
+
+    def step(self, action: Floats) -> Outcome:
+        """Apply one action."""
+
+
+def _episode(simulation: Trialled, seed: int, steps: int) -> list[bytes]:
     """What the first steps of an episode with random actions look like, to the last bit."""
     generator = np.random.default_rng(0)
     seen = [simulation.reset(seed).tobytes()]
@@ -213,7 +218,7 @@ def _episode(simulation: GymSimulation, seed: int, steps: int) -> list[bytes]:
     return seen
 
 
-def _random_row(simulation: GymSimulation, generator: np.random.Generator) -> Floats:
+def _random_row(simulation: Trialled, generator: np.random.Generator) -> Floats:
     known, mask = simulation.actions, simulation.allowed
     if isinstance(known, Continuous):
         return generator.uniform(-1, 1, known.size).astype(np.float32)

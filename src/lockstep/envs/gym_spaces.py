@@ -59,9 +59,12 @@ class _Leaf:
     encode: Callable[[Any], Row]
 
 
-def observations_of(space: spaces.Space[Any], where: str, mask: int = 0) -> Observations:
-    """How observations of a space are written; UserError if they have no fixed size. `mask`: see `Observations`."""
-    leaves = list(_leaves(space, "", where))
+def observations_of(space: spaces.Space[Any], where: str, mask: int = 0, shrink: int = 1) -> Observations:
+    """How observations of a space are written; UserError if they have no fixed size.
+
+    `mask`: see `Observations`. `shrink`: factor by which images are made smaller.
+    """
+    leaves = list(_leaves(space, "", where, shrink))
     single = len(leaves) == 1 and not mask and leaves[0][1].part.kind != "mask"
     if single:
         path, leaf = leaves[0]
@@ -118,18 +121,18 @@ def _box_actions(space: spaces.Box) -> ActionRows:
     return ActionRows(Continuous(size), size, decode)
 
 
-def _leaves(space: spaces.Space[Any], name: str, where: str) -> Iterator[tuple[tuple[Any, ...], _Leaf]]:
+def _leaves(space: spaces.Space[Any], name: str, where: str, shrink: int) -> Iterator[tuple[tuple[Any, ...], _Leaf]]:
     """The simple spaces of a space, each with the keys that lead to it, in the space's own order."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         items = space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, inner in items:
-            for path, leaf in _leaves(inner, f"{name}.{key}" if name else str(key), where):
+            for path, leaf in _leaves(inner, f"{name}.{key}" if name else str(key), where, shrink):
                 yield (key, *path), leaf
         return
-    yield (), _leaf(space, name, where)
+    yield (), _leaf(space, name, where, shrink)
 
 
-def _leaf(space: spaces.Space[Any], name: str, where: str) -> _Leaf:
+def _leaf(space: spaces.Space[Any], name: str, where: str, shrink: int) -> _Leaf:
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
         return _Leaf(Part(name, (count,)), lambda value: _one_hot(int(value) - first, count))
@@ -146,8 +149,13 @@ def _leaf(space: spaces.Space[Any], name: str, where: str) -> _Leaf:
     if isinstance(space, spaces.Box):
         if space.dtype == np.uint8 and (image := _image(space.shape)):
             shape, arrange = image
-            expected = space.shape
-            return _Leaf(Part(name, shape, "image"), lambda value: arrange(_shaped(value, expected)).ravel())
+            expected, small = space.shape, (shape[0], shape[1] // shrink, shape[2] // shrink)
+            if min(small[1:]) < 1:
+                raise UserError(f"{where}: an image of {shape[1]} x {shape[2]} cannot be {shrink} times smaller")
+            return _Leaf(
+                Part(name, small, "image"),
+                lambda value: _shrunk(arrange(_shaped(value, expected)).reshape(shape), shrink).ravel(),
+            )
         expected = space.shape
         return _Leaf(_vector(name, int(np.prod(expected))), lambda value: _shaped(value, expected).ravel())
     raise UserError(
@@ -175,6 +183,15 @@ def _image(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], Callable[[Row]
         merged = (shape[0] * shape[3], shape[1], shape[2])
         return merged, lambda image: image.transpose(0, 3, 1, 2)
     return None
+
+
+def _shrunk(image: Row, factor: int) -> Row:
+    """An image (channels, height, width) of means of square blocks; an incomplete block at the edge is left out."""
+    if factor == 1:
+        return image
+    channels, height, width = image.shape[0], image.shape[1] // factor, image.shape[2] // factor
+    blocks = image[:, : height * factor, : width * factor].reshape(channels, height, factor, width, factor)
+    return np.rint(blocks.mean((2, 4), dtype=np.float32)).astype(np.uint8)
 
 
 def _shaped(value: Any, expected: tuple[int, ...]) -> Row:

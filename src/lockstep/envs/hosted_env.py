@@ -92,6 +92,10 @@ class HostedEnv:
             self._begin(ended)
         # One transfer to the device for the whole table.
         sent = torch.from_numpy(table.view(np.uint8).reshape(self.count, -1)).to(self.device)
+        return self._transition(sent, info)
+
+    def _transition(self, sent: Tensor, info: dict[str, Tensor]) -> Transition:
+        """The transition that a table (E, bytes) on the device describes."""
         outcome = self._field(sent, "results", torch.float32)
         dtype = self._observation_dtype
         return Transition(

@@ -21,8 +21,10 @@ from lockstep.errors import RunFailed
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
 """Columns of a row's results."""
 RESULTS = 4
+AGENT_REWARD, AGENT_TERMINATED, AGENT_TRUNCATED, ACTED = range(4)
+"""Rows of a team's results."""
 Table = NDArray[Any]
-"""(N,) rows with the fields `observation` (O,), `final` (O,) and `results` (4,)."""
+"""(N,) rows with the fields `observation` (O,), `final` (O,), `results` (4,), and `agents` (4, agents) for teams."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,19 @@ class Sizes:
     action: int
     dtype: str = "float32"
     """Type of an observation's numbers: float32, or uint8 for images."""
+    agents: int = 0
+    """Agents of each simulation, if they have rewards of their own."""
 
     @property
     def row(self) -> np.dtype[Any]:
         """The fields of a row of the table that a step returns: the next and the final observation, and results."""
-        fields = [
+        fields: list[tuple[str, str, tuple[int, ...]]] = [
             ("observation", self.dtype, (self.observation,)),
             ("final", self.dtype, (self.observation,)),
             ("results", "float32", (RESULTS,)),
         ]
+        if self.agents:
+            fields.append(("agents", "float32", (RESULTS, self.agents)))
         # Aligned: torch can view the results as float32 only if bytes before them are a multiple of four.
         return np.dtype(fields, align=True)
 
@@ -117,7 +123,10 @@ class Host:
                 _fill(finals[i], done.observation)
                 results[i] = done.reward, done.terminated, truncated, done.success
                 ended = done.terminated or truncated
-                _fill(observations[i], simulation.reset(int(seeds[i])) if ended else done.observation)
+                following = done.observation if done.following is None else done.following
+                _fill(observations[i], simulation.reset(int(seeds[i])) if ended else following)
+                if done.agents is not None:
+                    table["agents"][i] = done.agents
         self._refuse_non_finite(results, "its reward")
         self._refuse_non_finite(finals, "its observation")
         self._refuse_non_finite(observations, "its first observation")

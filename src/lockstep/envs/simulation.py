@@ -27,6 +27,10 @@ class Outcome(NamedTuple):
     """The episode was cut off by the simulation itself, which became invalid or has a time limit of its own."""
     success: float
     """1 if the episode's goal has been reached so far; 0 if not, or if the task has no goal."""
+    agents: Floats | None = None
+    """For several agents, (4, agents): their rewards, terminations and truncations, and who took part in the step."""
+    following: Observation | None = None
+    """What to act on next, if that is not `observation`: without agents whose part ended with this step."""
 
 
 class Simulation(Protocol):

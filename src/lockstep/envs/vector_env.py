@@ -23,12 +23,14 @@ class Transition:
     """(E, ...) the observation before the automatic reset; None if this environment never truncates."""
     info: dict[str, Tensor] = field(default_factory=dict)
     """(E,) numbers about the finished episode, valid where `terminated | truncated`."""
+    valid: Tensor | None = None
+    """(E,) bool: False for a step that nobody took, which is not learned from; None = all are valid. Teams: (E, A)."""
 
     def to(self, device: torch.device) -> "Transition":
         """The same on another device; hosted environments return host tensors, which the learner moves to its GPU."""
         if self.reward.device == device:
             return self
-        final = self.final_observation
+        final, valid = self.final_observation, self.valid
         return Transition(
             observation=self.observation.to(device),
             reward=self.reward.to(device),
@@ -36,6 +38,7 @@ class Transition:
             truncated=self.truncated.to(device),
             final_observation=None if final is None else final.to(device),
             info={name: value.to(device) for name, value in self.info.items()},
+            valid=None if valid is None else valid.to(device),
         )
 
 
@@ -99,7 +102,10 @@ class ContinuousEnv(BatchedEnv, Protocol):
 class TeamEnv(VectorEnv, Protocol):
     """Environments in which A agents act at once: observation (E, A, ...), action (E, A), reward (E, A).
 
-    Episodes only terminate. None is truncated, so no value has to be estimated for the rest of one.
+    Either episodes only terminate, for all agents together: then `terminated` is (E,), and no value has to be estimated
+    for the rest of one. Or agents leave at different times or are cut off: then `terminated`, `truncated` and `valid`
+    are (E, A), an episode ends when every agent is one of the first two, and `final_observation` is given. An agent
+    that is no longer there counts as terminated, with `valid` False, no reward, and zeros as its observation.
     """
 
     def prepare(self, steps: int) -> dict[str, float]:

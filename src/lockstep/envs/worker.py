@@ -30,7 +30,7 @@ class _Group:
 
     def __init__(self, payload: bytes) -> None:
         spec = json.loads(payload)
-        self._sizes = Sizes(spec["observation"], spec["action"], spec["dtype"])
+        self._sizes = Sizes(spec["observation"], spec["action"], spec["dtype"], spec["agents"])
         self._count = len(spec["names"])
         names, action_dims, numbers = (tuple(spec[name]) for name in ("names", "action_dims", "numbers"))
         simulators = Simulators(spec["opener"], names, action_dims, self._sizes, numbers, spec["timeout"])

@@ -212,6 +212,7 @@ def _request(simulators: Simulators, pictures: bool) -> bytes:
         "observation": simulators.sizes.observation,
         "action": simulators.sizes.action,
         "dtype": simulators.sizes.dtype,
+        "agents": simulators.sizes.agents,
         "numbers": simulators.numbers,
         "timeout": simulators.timeout,
         "pictures": pictures,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.envs.spaces import Continuous, Discrete
+from lockstep.envs.spaces import Actions, Continuous, Discrete, Part
 from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.errors import LockstepError
 from lockstep.rl.problem import EnvProblem
@@ -168,17 +168,18 @@ class _Trial:
         return _Trace(first, steps)
 
     def _actions(self, step: int, numbers: range, observation: Tensor) -> Tensor:
-        return random_actions(self._problem, observation, torch.tensor(numbers), step)
+        return random_actions(self._problem.actions, self._problem.parts, observation, torch.tensor(numbers), step)
 
 
-def random_actions(problem: EnvProblem, observation: Tensor, index: Tensor, step: int, seed: int = 0) -> Tensor:
+def random_actions(
+    actions: Actions, parts: tuple[Part, ...], observation: Tensor, index: Tensor, step: int, seed: int = 0
+) -> Tensor:
     """Actions drawn uniformly among those allowed, for environments `index` (E,) at a step."""
-    actions = problem.actions
     if isinstance(actions, Continuous):
         return _drawn(seed, index, step, actions.size) * 2 - 1
     counts = (actions.count,) if isinstance(actions, Discrete) else actions.counts
     drawn = _drawn(seed, index, step, len(counts))
-    allowed = _mask(problem, observation, sum(counts)).split(counts, dim=1)
+    allowed = _mask(parts, observation, sum(counts)).split(counts, dim=1)
     chosen = torch.stack([_pick(drawn[:, i], part) for i, part in enumerate(allowed)], dim=1)
     return chosen.squeeze(1) if isinstance(actions, Discrete) else chosen
 
@@ -189,10 +190,10 @@ def _drawn(seed: int, index: Tensor, step: int, size: int) -> Tensor:
     return random.uniform(seed, "random policy", index[:, None], step, component)
 
 
-def _mask(problem: EnvProblem, observation: Tensor, size: int) -> Tensor:
+def _mask(parts: tuple[Part, ...], observation: Tensor, size: int) -> Tensor:
     """(E, size) 1 for every action that is allowed."""
-    pieces = observation.flatten(1).split([part.size for part in problem.parts], dim=1) if problem.parts else ()
-    masks = [piece for piece, part in zip(pieces, problem.parts, strict=True) if part.kind == "mask"]
+    pieces = observation.flatten(1).split([part.size for part in parts], dim=1) if parts else ()
+    masks = [piece for piece, part in zip(pieces, parts, strict=True) if part.kind == "mask"]
     return masks[0] if masks else torch.ones(len(observation), size, device=observation.device)
 
 

@@ -73,6 +73,8 @@ class EnvProblem:
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
     restarts: bool = False
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
+    masked: bool = False
+    """Whether some steps take no action (see `Transition.valid`), and must not be learned from."""
     tasks: Tasks | None = None
     teacher: Teacher | None = None
     """The expert for behaviour cloning (pretrain_bc), if there is one."""
@@ -90,11 +92,7 @@ class EnvProblem:
 
     def refuse_inexact_resume(self, sync: str) -> None:
         """Raise UserError if a resumed run could not end in the same bits although it is asked to."""
-        if self.restarts and sync == "exact":
-            raise UserError(
-                f"{self.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
-                "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
-            )
+        _refuse_inexact_resume(self, sync)
 
     def action_family_with(self, squash: bool) -> ActionFamily:
         """The same, with continuous actions squashed by a tanh instead of clamped."""
@@ -109,6 +107,14 @@ class EnvProblem:
     def test_environments(self, index: Tensor, seed: int) -> BatchedEnv:
         """Environments for evaluation."""
         return (self.make_test or self.make_env)(index, seed)
+
+
+def _refuse_inexact_resume(problem: "EnvProblem | TeamProblem", sync: str) -> None:
+    if problem.restarts and sync == "exact":
+        raise UserError(
+            f"{problem.name}: cannot be resumed with sync exact: unfinished episodes of these environments are lost, "
+            "so the result would differ; resume with --sync fast, or give the environment `state` and `load`"
+        )
 
 
 @dataclass(kw_only=True)
@@ -127,3 +133,13 @@ class TeamProblem:
     pool_update_every: int = 0
     """Gradient updates after which the current actor replaces the oldest version in the pool."""
     first_weights: FirstWeights | None = None
+    ragged: bool = False
+    """Whether agents may leave before an episode's end and episodes may be truncated (see `TeamEnv`)."""
+    hosted: bool = False
+    """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    restarts: bool = False
+    """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
+
+    def refuse_inexact_resume(self, sync: str) -> None:
+        """Raise UserError if a resumed run could not end in the same bits although it is asked to."""
+        _refuse_inexact_resume(self, sync)

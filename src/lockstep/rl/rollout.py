@@ -10,7 +10,7 @@ class Rollout:
     """Fixed storage for T steps of E environments, written step by step in place.
 
     `observation`: an example for shape and type, (E, ...). `action`: storage for all steps, (T, E, ...). For recurrent
-    networks it also holds the state at the start of each sequence.
+    networks it also holds the state at the start of each sequence. `masked`: some steps are not valid.
     """
 
     def __init__(
@@ -21,6 +21,7 @@ class Rollout:
         action: Tensor,
         memory: tuple[Tensor, ...] = (),
         sequence_length: int = 1,
+        masked: bool = False,
     ) -> None:
         device = observation.device
 
@@ -33,6 +34,7 @@ class Rollout:
         self.value = numbers()
         self.reward = numbers()
         self.ended = numbers(torch.bool)
+        self.valid = numbers(torch.bool) if masked else None
         self.bootstrap = numbers()
         self.info: dict[str, Tensor] = {}
         self.advantage = numbers()
@@ -61,7 +63,8 @@ class Rollout:
     def flat(self) -> dict[str, Tensor]:
         """The columns that learning reads, with T and E as one axis; views, not copies."""
         names = ("observation", "action", "log_probability", "value", "ended", "advantage", "target")
-        return {name: getattr(self, name).flatten(0, 1) for name in names}
+        columns = {name: getattr(self, name).flatten(0, 1) for name in names}
+        return columns if self.valid is None else {**columns, "valid": self.valid.flatten(0, 1)}
 
 
 @dataclass
@@ -81,13 +84,18 @@ class EpisodeLedger:
         self.open_return = torch.zeros(count, dtype=torch.float64, device=device)
         self.open_length = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def close(self, reward: Tensor, ended: Tensor, info: dict[str, Tensor]) -> Episodes:
-        """The episodes that ended in a rollout (T, E); unfinished ones are carried over to the next."""
+    def close(self, reward: Tensor, ended: Tensor, info: dict[str, Tensor], valid: Tensor | None = None) -> Episodes:
+        """The episodes that ended in a rollout (T, E); unfinished ones are carried over to the next.
+
+        `valid` (T, E): False for steps that do not count.
+        """
         # `nonzero` synchronizes with the GPU once; a loop would for each episode. On the transposed flags it lists the
         # ends by environment, then by time.
         earned = self.open_return[:, None] + reward.t().to(torch.float64).cumsum(1)
         steps = torch.arange(1, reward.shape[0] + 1, device=reward.device)
-        lasted = self.open_length[:, None] + steps
+        lasted = self.open_length[:, None] + (steps if valid is None else valid.t().cumsum(1))
+        if valid is not None:
+            ended = ended & valid
         environment, time = ended.t().nonzero(as_tuple=True)
         returns, lengths = earned[environment, time], lasted[environment, time]
         # The sums run through the whole rollout: an episode's part is the difference to the previous end.

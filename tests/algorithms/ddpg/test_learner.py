@@ -219,7 +219,7 @@ def test_each_stage_is_recorded_once_and_recording_changes_no_result(make_learne
     for _ in range(3):
         plain.step(), recorded.step()
     torch.testing.assert_close(weights(recorded), weights(plain), rtol=1e-5, atol=1e-6)
-    steps = [one for one in recorded._accelerator.recorded if one.__name__ == "_step"]
+    steps = [one for one in recorded._acting.recorded if one.__name__ == "_step"]
     # The level changes after the first round.
     assert len(steps) == 2
 

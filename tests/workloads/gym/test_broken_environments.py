@@ -85,9 +85,7 @@ def test_a_function_that_cannot_be_sent_is_refused_in_one_line(tmp_path):
         assert lock is not None
         return gym_envs.Good()
 
-    with pytest.raises(
-        UserError, match=r"cannot be sent to other processes \(TypeError.*ranks=1 and no"
-    ):
+    with pytest.raises(UserError, match=r"cannot be sent to other processes \(TypeError.*ranks=1 and no"):
         lockstep.train(make, runs_dir=tmp_path, ranks=2, **SMALL)
     # One rank without workers needs no other process.
     assert lockstep.train(make, runs_dir=tmp_path, **SMALL).status.step == 8 * 256

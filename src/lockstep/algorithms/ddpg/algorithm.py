@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.algorithms.algorithm import Algorithm
-from lockstep.algorithms.ddpg.settings import DDPGSettings, TeamMLPSettings
+from lockstep.algorithms.ddpg.settings import DDPGSettings, MADDPGSettings, TeamMLPSettings
 from lockstep.config.config import AlgorithmSettings, NetworkSettings
 
 if TYPE_CHECKING:
@@ -22,6 +22,26 @@ class DDPG(Algorithm):
     summary = "multi-agent deep deterministic policy gradients"
     settings: ClassVar[type[AlgorithmSettings]] = DDPGSettings
     networks: ClassVar[Mapping[str, type[NetworkSettings]]] = {"mlp": TeamMLPSettings}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "debug": {
+            "n_envs": 8,
+            "n_steps": 16,
+            "update_interval": 4,
+            "batch_size": 32,
+            "buffer_size": 2048,
+            "hidden_size": 32,
+            "total_timesteps": 20 * 8 * 16,
+        },
+        "base": {
+            "n_envs": 32,
+            "n_steps": 100,
+            "update_interval": 2,
+            "batch_size": 512,
+            "a_lr": 1e-3,
+            "c_lr": 1e-3,
+            "total_timesteps": 1_000_000,
+        },
+    }
 
     @property
     def takes(self) -> type:
@@ -37,3 +57,11 @@ class DDPG(Algorithm):
 
         assert isinstance(network, TeamNetworks), "the network for ddpg is a TeamNetworks"
         return DDPGLearner(config, world, problem, network)
+
+
+class MADDPG(DDPG):
+    """The same with another default: during training each agent's critic sees what all agents see and do."""
+
+    name = "maddpg"
+    summary = "multi-agent DDPG with critics that see all agents"
+    settings: ClassVar[type[AlgorithmSettings]] = MADDPGSettings

@@ -15,7 +15,7 @@ from lockstep.compute.graphs import Accelerator
 from lockstep.compute.lane_states import LaneStates, cut, joined
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
-from lockstep.envs.vector_env import TeamEnv
+from lockstep.envs.vector_env import TeamEnv, Transition
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.replay import Column, Replay
 from lockstep.rl.rollout import EpisodeLedger
@@ -40,24 +40,31 @@ class Collector:
         precision: Precision,
         accelerator: Accelerator,
         watch: Stopwatch,
+        ragged: bool = False,
     ) -> None:
+        """`index` (E,): the environments' numbers in the whole run. `ragged`: see `TeamProblem`."""
         self.env = env
         self.lanes = lanes
         self._index = index
         self._actor, self._vectors = actor, vectors
         self._tag, self._seed = tag, seed
         self._precision, self._accelerator, self._watch = precision, accelerator, watch
-        # A tensor of its own, because every step copies the next observation into it.
-        self._observation = env.reset().clone()
+        # A tensor of its own, because every step copies the next observation into it. Environments on the host return
+        # host tensors; the actor runs on the device of `index`.
+        self._observation = env.reset().to(index.device, copy=True)
         self._agents = self._observation.shape[1]
         device, count = self._observation.device, env.count
+        if not self._observation.is_floating_point():
+            # Images: bytes are exact, and the smallest format.
+            observation_dtype = self._observation.dtype
         # Next observations are not stored: they are in the rows that follow.
         columns = {
             "observation": Column(tuple(self._observation.shape[1:]), observation_dtype),
             "action": vectors.replay_column(self._agents),
             "reward": Column((self._agents,)),
-            "ended": Column((), torch.bool),
         }
+        self._ragged = ragged
+        columns |= ragged_columns(columns["observation"], self._agents) if ragged else {"ended": Column((), torch.bool)}
         self.memory = Replay(lanes, rows, count // len(lanes), columns, seed, device)
         self.ledger = EpisodeLedger(count, device)
         # These tensors are written in place and never replaced: a recorded graph reads and writes fixed addresses.
@@ -125,20 +132,19 @@ class Collector:
             vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.activate(outputs))
             action = self._vectors.sample(vector, self._now(self._uniform))
         with self._part("environment"):
-            transition = self.env.step(action)
+            transition = self.env.step(action).to(action.device)
         with self._part("acting"):
-            # The replay buffer has no column for the last observation of a truncated episode.
-            assert transition.final_observation is None, "a team's episode is never truncated"
-            ended = transition.terminated | transition.truncated
+            ends = _ragged_ends(transition) if self._ragged else _common_ends(transition)
             self.memory.write(
                 self._row,
                 observation=self._observation,
                 action=self._vectors.to_replay(vector, action),
                 reward=transition.reward,
-                ended=ended,
+                **ends,
             )
-            # Returns are reported for the team.
-            self._log(transition.reward.sum(1), ended, transition.info)
+            # Returns are reported for the team. An episode of several ends is over when the last agent has left.
+            ended = transition.terminated | transition.truncated
+            self._log(transition.reward.sum(1), ended.all(1) if self._ragged else ended, transition.info)
             self._observation.copy_(transition.observation)
             self._time += 1
             self._row.copy_((self._row + 1) % self.memory.rows)
@@ -169,3 +175,23 @@ class Collector:
         self.ledger.open_return.copy_(ledger["return"])
         self.ledger.open_length.copy_(ledger["length"])
         self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
+
+
+def ragged_columns(observation: Column, agents: int) -> dict[str, Column]:
+    """What the replay buffer stores if agents leave at different times or are cut off; see `losses.CriticLoss`."""
+    flags = Column((agents,), torch.bool)
+    return {"acted": flags, "terminated": flags, "cut": Column((), torch.bool), "final": observation}
+
+
+def _ragged_ends(transition: Transition) -> dict[str, Tensor]:
+    final, acted = transition.final_observation, transition.valid
+    assert final is not None and acted is not None, "these agents leave at different times"
+    # After an agent is cut off, its value can only be estimated from this step's last observation.
+    cut = (transition.terminated | transition.truncated).all(1) | transition.truncated.any(1)
+    return {"acted": acted, "terminated": transition.terminated, "cut": cut, "final": final}
+
+
+def _common_ends(transition: Transition) -> dict[str, Tensor]:
+    # Without a column for the last observation, there is nothing to estimate the rest of a truncated episode from.
+    assert transition.final_observation is None, "these teams' episodes are never truncated"
+    return {"ended": transition.terminated | transition.truncated}

@@ -22,7 +22,7 @@ from lockstep.distributed.world import World
 from lockstep.envs.vector_env import VectorEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
-from lockstep.rl.evaluation import evaluate
+from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import TeamProblem
 from lockstep.run.gradient_steps import GradientSteps
@@ -53,9 +53,11 @@ class DDPGLearner(Learner):
         self._problem = problem
         self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
-        self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
+        accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
         self._actor_optimizer = self._optimizer_of("actor")
         self._critic_optimizer = self._optimizer_of("critic")
+        # Steps of environments on the host cannot be part of a CUDA graph.
+        self._acting = Accelerator(world.device, "none", exact=True) if problem.hosted else accelerator
         # One compiled actor, for acting and for its loss. Evaluations use the model itself.
         policy = accelerator.compile(self._model.actor)
         self._envs_per_lane = settings.n_envs // world.lanes.total
@@ -122,12 +124,14 @@ class DDPGLearner(Learner):
 
         def greedy(observation: Tensor, _: VectorEnv) -> Tensor:
             with self._precision.autocast():
-                return self.model(observation)[0].argmax(-1)
+                return self.model(observation.to(self._world.device))[0].argmax(-1)
 
         def make_env(index: Tensor) -> VectorEnv:
             return self._problem.make_test(index, seed)
 
-        return evaluate(self._world, make_env, greedy, episodes, seed, self._problem.name, self._accelerator.record)
+        at_once = HOSTED_AT_ONCE if self._problem.hosted else None
+        name, record = self._problem.name, self._acting.record
+        return evaluate(self._world, make_env, greedy, episodes, seed, name, record, at_once)
 
     def player(self, seed: int) -> PolicyPlayer:
         """The model as a player. Called by a single rank."""
@@ -181,10 +185,13 @@ class DDPGLearner(Learner):
             )
             for collector, part in zip(self._collectors, words, strict=True)
         ]
+        shares = self._shares(positions)
         pool, pool_update_every = self._problem.opponent_pool, self._problem.pool_update_every
         for number in range(settings.updates_per_interval):
             for (batch,), chosen in zip(self._batches, positions, strict=True):
                 batch.positions.copy_(chosen[number].flatten())
+                if shares is not None and isinstance(batch.share, Tensor):
+                    batch.share.copy_(shares[number])
             # The critic first: the actor then follows the gradient of the updated critic.
             learned.add(self._critic_replica.backward(self._batches))
             norm, finite = self._step_critic()
@@ -195,6 +202,16 @@ class DDPGLearner(Learner):
             self.gradient_updates += 1
             if pool is not None and self.gradient_updates % pool_update_every == 0:
                 pool.add(self._model.actor, self.gradient_updates // pool_update_every)
+
+    def _shares(self, positions: list[Tensor]) -> Tensor | None:
+        """(U,) one over the agents that took part in each update's steps, if they may leave. Called by every rank."""
+        if not self._problem.ragged:
+            return None
+        acted = [
+            collector.memory.read("acted", chosen).flatten(1).sum(1)
+            for collector, chosen in zip(self._collectors, positions, strict=True)
+        ]
+        return 1.0 / self._world.total(acted).clamp(min=1)
 
     def _optimize_critic(self) -> tuple[Tensor, Tensor]:
         # A step with a gradient that is not finite is skipped; fp16's loss scale adapts to it.
@@ -229,8 +246,9 @@ class DDPGLearner(Learner):
             tag=self._problem.name,
             seed=seed,
             precision=self._precision,
-            accelerator=self._accelerator,
+            accelerator=self._acting,
             watch=self._watch,
+            ragged=self._problem.ragged,
         )
 
     def _empty_batch(self, collector: Collector) -> Batch:
@@ -238,6 +256,9 @@ class DDPGLearner(Learner):
         # Every lane contributes the same number of samples.
         samples = batch_size * len(collector.lanes) // self._world.lanes.total
         positions = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
+        if self._problem.ragged:
+            # Written before each gradient update: the number of agents that took part differs.
+            return Batch(collector.memory, positions, torch.zeros((), device=self._world.device), ragged=True)
         agents = self._problem.observation_shape[0]
         return Batch(collector.memory, positions, 1.0 / (batch_size * agents))
 
@@ -272,6 +293,7 @@ class DDPGLearner(Learner):
 
     def load(self, snapshot: Snapshot) -> None:
         """Restore a state saved by any number of ranks. Called by every rank."""
+        self._problem.refuse_inexact_resume(self._run.sync)
         self.model.load_state_dict(snapshot.model)
         self._actor_optimizer.load(snapshot.optimizer)
         self._critic_optimizer.load(snapshot.optimizer)

@@ -23,16 +23,28 @@ class Batch:
     memory: Replay
     positions: Tensor
     """(B,) flat positions of the steps in the replay buffer."""
-    share: float
-    """1 / (samples of the global batch x agents): the cohorts' sums times this add up to global means."""
+    share: float | Tensor
+    """1 / (samples of the global batch x agents): the cohorts' sums times this add up to global means.
+
+    If agents leave, a tensor (), and only agents count that took part in their step.
+    """
+    ragged: bool = False
+    """Whether agents leave at different times; see `TeamProblem`."""
 
     def read(self, column: str, later: int = 0) -> Tensor:
         """One column of these steps, or of the steps `later` steps after them."""
         return self.memory.read(column, self.positions, later)
 
-    def observation(self, later: int = 0) -> Tensor:
+    def observation(self, later: int = 0, column: str = "observation") -> Tensor:
         """The observations, converted to fp32 from the format they are stored in."""
-        return self.read("observation", later).float()
+        return self.read(column, later).float()
+
+    def total(self, values: Tensor, trailing: int = 0) -> Tensor:
+        """The sum of values (..., B, A, ...) without agents that took no part; `trailing`: axes after the agents'."""
+        if not self.ragged:
+            return values.sum()
+        acted = self.read("acted")
+        return (values * acted.view(*acted.shape, *[1] * trailing)).sum()
 
 
 class CriticLoss(nn.Module):
@@ -58,22 +70,43 @@ class CriticLoss(nn.Module):
         target = self.target(batch)
         value = self.critic(batch.observation(), self._vectors.from_replay(batch.read("action")))
         # value is (N, B, A): the mean over critics, samples and agents.
-        loss = (value - target).square().sum() * (batch.share / value.shape[0])
-        metrics = {"critic_loss": loss.detach(), "value": value.detach().sum() * (batch.share / value.shape[0])}
+        loss = batch.total((value - target).square()) * (batch.share / value.shape[0])
+        metrics = {"critic_loss": loss.detach(), "value": batch.total(value.detach()) * (batch.share / value.shape[0])}
         return loss, metrics
 
     @torch.no_grad()
     def target(self, batch: Batch) -> Tensor:
         """The critics' target, (B, A); rewards and values after the end of an episode do not count."""
-        actor, critic = self._targets
-        following = batch.observation(self._n_step)
-        # The minimum over critics, as in TD3: one critic's overestimate does not raise the target.
-        target = critic(following, self._vectors.critic_input(actor(following))).amin(0)
+        if batch.ragged:
+            return self._ragged_target(batch)
+        target = self._estimate(batch.observation(self._n_step))
         # Backwards from the bootstrap value, so that each end of an episode cuts off everything after it.
         for later in reversed(range(self._n_step)):
             continues = (~batch.read("ended", later)).unsqueeze(-1)
             target = batch.read("reward", later) + self._gamma * continues * target
         return target
+
+    def _ragged_target(self, batch: Batch) -> Tensor:
+        """The same if agents leave at different times; at the first `cut` the estimate comes from its last observation.
+
+        Then all agents have a shorter return, also those that go on: one estimate serves every agent of a sample.
+        """
+        following = batch.observation(self._n_step)
+        cuts = [batch.read("cut", later) for later in range(self._n_step)]
+        for later in reversed(range(self._n_step)):
+            where = cuts[later].view(-1, *[1] * (following.ndim - 1))
+            following = torch.where(where, batch.observation(later, "final"), following)
+        target = estimate = self._estimate(following)
+        for later in reversed(range(self._n_step)):
+            rest = torch.where(cuts[later].unsqueeze(-1), estimate, target)
+            target = batch.read("reward", later) + self._gamma * ~batch.read("terminated", later) * rest
+        return target
+
+    def _estimate(self, observation: Tensor) -> Tensor:
+        """The target networks' value of observations, (B, A)."""
+        actor, critic = self._targets
+        # The minimum over critics, as in TD3: one critic's overestimate does not raise the target.
+        return critic(observation, self._vectors.critic_input(actor(observation))).amin(0)
 
 
 class ActorLoss(nn.Module):
@@ -95,6 +128,6 @@ class ActorLoss(nn.Module):
         # The lower value here as well, so that the actor does not exploit one critic's overestimate.
         value = critic(observation, self._vectors.critic_input(outputs)).amin(0)
         log_probabilities = self._vectors.log_probabilities(self._vectors.activate(outputs))
-        entropy = -(log_probabilities.exp() * log_probabilities).sum() * batch.share
-        loss = -value.sum() * batch.share - self._entropy_coef * entropy
+        entropy = -batch.total(log_probabilities.exp() * log_probabilities, trailing=1) * batch.share
+        loss = -batch.total(value) * batch.share - self._entropy_coef * entropy
         return loss, {"actor_loss": loss.detach(), "entropy": entropy.detach()}

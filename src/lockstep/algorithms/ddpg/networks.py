@@ -1,7 +1,7 @@
 """Networks that the agents of a team share. B: samples, A: agents, D: features, K: actions, N: critics.
 
 Actors map observations (B, A, D) to outputs (B, A, K); critics map observations (B, A, D) and action vectors (B, A, K)
-to values (N, B, A).
+to values (N, B, A). Images (B, A, C, H, W) are turned into features first.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ class Sizes:
     layers: int = 2
     critics: int = 1
     """N."""
+    image: tuple[int, int, int] | None = None
+    """(C, H, W) if agents see images of bytes, which each network turns into D features; None = they see features."""
 
 
 class _AcrossAgents(nn.Module):
@@ -38,6 +40,29 @@ class _AcrossAgents(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return self.lstm(features)[0]
+
+
+class _Eyes(nn.Module):
+    """Convolutions that turn each agent's image into features: (B, A, C, H, W) -> (B, A, D)."""
+
+    def __init__(self, image: tuple[int, int, int], features: int) -> None:
+        super().__init__()
+        channels, height, width = image
+        layers: list[nn.Module] = []
+        for wide in (16, 32, 32):
+            # Small kernels with padding, so that an image of any size and proportion fits.
+            layers += [nn.Conv2d(channels, wide, 3, stride=2, padding=1), nn.ReLU()]
+            channels, height, width = wide, (height + 1) // 2, (width + 1) // 2
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, features), nn.ReLU())
+
+    def forward(self, image: Tensor) -> Tensor:
+        # Bytes from 0 to 255 become numbers from 0 to 1.
+        return self.layers(image.flatten(0, 1).float() / 255).unflatten(0, image.shape[:2])
+
+
+def _eyes(sizes: Sizes) -> list[nn.Module]:
+    """The layers before all others."""
+    return [] if sizes.image is None else [_Eyes(sizes.image, sizes.features)]
 
 
 def _trunk(inputs: int, sizes: Sizes, communicates: bool) -> list[nn.Module]:
@@ -77,10 +102,12 @@ class Critic(nn.Module):
         # A central critic also sees features and vector of each other agent.
         if central:
             inputs += (sizes.agents - 1) * (sizes.features + sizes.actions)
+        self.eyes = nn.Sequential(*_eyes(sizes))
         self.layers = nn.Sequential(*_trunk(inputs, sizes, communicates), _head(outputs, sizes, communicates))
 
     def forward(self, observation: Tensor, vector: Tensor) -> Tensor:
         """(B, A) values."""
+        observation = self.eyes(observation)
         inputs = [observation]
         if self._central:
             # The agent itself comes first. The others' vectors are detached: an agent's value trains only that agent.
@@ -115,7 +142,7 @@ def build_networks(algo: str, sizes: Sizes, seed: int, values: str = "actions") 
     # BiCNet differs from DDPG by its LSTM, MADDPG by its central critic.
     communicates, central = algo == "bicnet", algo == "maddpg"
     outputs = _head(sizes.actions, sizes, communicates)
-    actor = nn.Sequential(*_trunk(sizes.features, sizes, communicates), outputs)
+    actor = nn.Sequential(*_eyes(sizes), *_trunk(sizes.features, sizes, communicates), outputs)
     critics = Critics([Critic(sizes, values, communicates=communicates, central=central) for _ in range(sizes.critics)])
     # A generator on the CPU, seeded by the run: every rank gets the same weights without communication.
     generator = torch.Generator().manual_seed(derive_seed(seed, "initial-weights"))
@@ -130,8 +157,9 @@ def build_networks(algo: str, sizes: Sizes, seed: int, values: str = "actions") 
 def _initialise(network: nn.Module, generator: torch.Generator) -> None:
     """Orthogonal weights with ReLU's gain and zero biases; LSTMs as in PyTorch, but from the given generator."""
     for module in network.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | nn.Conv2d):
             nn.init.orthogonal_(module.weight, 2.0**0.5, generator=generator)
+            assert module.bias is not None
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.LSTM):
             # PyTorch's own bound for LSTMs.

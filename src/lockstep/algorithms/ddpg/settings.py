@@ -164,7 +164,10 @@ class DDPGSettings(AlgorithmSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class TeamMLPSettings(NetworkSettings):
-    """The network: perceptrons for actor and critic, shared by all agents; with bicnet, an LSTM along the agents."""
+    """The network: perceptrons for actor and critic, shared by all agents; with bicnet, an LSTM along the agents.
+
+    Convolutions come first if agents see images.
+    """
 
     hidden_size: Annotated[int, Range(at_least=8, at_most=4096)] = 256
     """Width of the networks."""
@@ -178,13 +181,13 @@ class TeamMLPSettings(NetworkSettings):
 
         settings = config.algorithm
         assert isinstance(settings, DDPGSettings)
-        # (agents, features): anything else, such as images, needs another network.
-        if len(problem.observation_shape) != 2:
-            shape = problem.observation_shape[1:]
-            raise UserError(f"network mlp: {problem.name} shows each agent an array {shape}; allowed: (features,)")
-        agents, features = problem.observation_shape
+        agents, *shape = problem.observation_shape
+        if len(shape) not in (1, 3):
+            allowed = "(features,), or (channels, height, width)"
+            raise UserError(f"network mlp: {problem.name} shows each agent an array {tuple(shape)}; allowed: {allowed}")
         sizes = Sizes(
-            features=features,
+            features=shape[0] if len(shape) == 1 else self.hidden_size,
+            image=(shape[0], shape[1], shape[2]) if len(shape) == 3 else None,
             agents=agents,
             actions=problem.action_count,
             hidden=self.hidden_size,
@@ -192,6 +195,14 @@ class TeamMLPSettings(NetworkSettings):
             critics=2 if settings.twin_critics else 1,
         )
         return build_networks(settings.algo, sizes, config.run.seed, settings.critic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MADDPGSettings(DDPGSettings):
+    """DDPG whose critics see all agents: how experience is collected and stored, and how the networks learn from it."""
+
+    algo: Literal["ddpg", "bicnet", "maddpg"] = "maddpg"
+    """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic sees all)."""
 
 
 DDPGConfig = Config[DDPGSettings, WorkloadSettings, NetworkSettings]

@@ -39,8 +39,12 @@ class Collector:
         watch: Stopwatch,
         describe: Describe | None = None,
         reward_scale: RewardScale | None = None,
+        masked: bool = False,
     ) -> None:
-        """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph."""
+        """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph.
+
+        `masked`: whether some steps are not valid.
+        """
         self.env = env
         self.index = index
         self._sequence_length = sequence_length
@@ -56,7 +60,8 @@ class Collector:
         self._observation = env.reset().to(device, copy=True)
         self._policy = StatefulPolicy(network, env.count, device)
         storage = actions.storage(steps, env.count, device)
-        self.rollout = Rollout(steps, env.count, self._observation, storage, self._policy.memory, sequence_length)
+        memory = self._policy.memory
+        self.rollout = Rollout(steps, env.count, self._observation, storage, memory, sequence_length, masked)
         self.ledger = EpisodeLedger(env.count, device)
         self._reward_scale = reward_scale
         self.returns = DiscountedReturns(env.count, gamma, device) if reward_scale else None
@@ -97,7 +102,7 @@ class Collector:
                 # Not recorded: a teacher is arbitrary Python code.
                 self._step(teacher)
         with self._watch.part("acting"):
-            episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info)
+            episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info, self.rollout.valid)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         reported = episodes.info | (self._describe(episodes) if self._describe else {})
         stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
@@ -120,6 +125,11 @@ class Collector:
             transition = self.env.step(self._actions.bounded(action)).to(action.device)
         with self._part("acting"):
             ended = transition.terminated | transition.truncated
+            if transition.valid is not None:
+                # A step without an action stands alone, as if it were an episode of its own: no advantage reaches past
+                # it, and no recurrent state.
+                self.rollout.write(self._time, valid=transition.valid)
+                ended = ended | ~transition.valid
             self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
             self.rollout.write_info(self._time, transition.info)
             if self.returns is not None:

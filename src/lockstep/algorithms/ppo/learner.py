@@ -62,9 +62,7 @@ class PPOLearner(Learner):
         self._reward_scale = RewardScale(world.device) if settings.normalize_reward else None
         self.total_steps = settings.total_timesteps
         self.observation_shape = problem.observation_shape
-        self._settings, self._run = settings, run
-        self._world = world
-        self._problem = problem
+        self._settings, self._run, self._world, self._problem = settings, run, world, problem
         self._actions = problem.action_family_with(squash=settings.squash)
         self._precision = Precision(run.precision, world.device)
         self._watch = Stopwatch(world.device, precise_timing)
@@ -77,9 +75,8 @@ class PPOLearner(Learner):
             scales={"critic": settings.critic_rate},
         )
         self._accelerator = accelerator = Accelerator(world.device, run.compile, exact=world.sync == "exact")
-        policy = accelerator.compile(self.model)
+        self._policy = policy = accelerator.compile(self.model)
         self._envs_per_lane = settings.n_envs // world.lanes.total
-        self._policy = policy
         # With a recorder the replica replays its backward pass as a CUDA graph, which DDP does not allow.
         recorder = accelerator.record if accelerator.records else None
         loss = PPOLoss(
@@ -99,10 +96,9 @@ class PPOLearner(Learner):
             self._cloning = replicate(cloning, world, self._precision, recorder, beside=self._replica)
         self._descend = accelerator.record(self._descend_once)
 
-    # Environments are opened when they are first needed: a model that only plays or is evaluated needs none of them.
-
     @cached_property
     def _collectors(self) -> list[Collector]:
+        # Opened when they are first needed: a model that only plays or is evaluated needs none of its environments.
         collectors = [self._collector(lanes, self._policy) for lanes in self._world.lanes.cohorts]
         check_outputs(self._run.network, self.model, collectors[0].observation[:2], self._problem)
         return collectors
@@ -203,9 +199,9 @@ class PPOLearner(Learner):
         for epoch in range(self._settings.n_epochs):
             self._draw_dropout(epoch)
             orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
-            moments = self._advantage_moments(orders)
+            moments, counts = self._advantage_moments(orders)
             for number in range(moments.shape[0]):
-                self._choose(orders, moments, number)
+                self._choose(orders, moments, counts, number)
                 learned.add(replica.backward(self._batches))
                 learned.moved(*self._descend())
             epochs += 1
@@ -244,22 +240,34 @@ class PPOLearner(Learner):
         samples = settings.batch_size // (self._world.lanes.total * length)
         return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
 
-    def _advantage_moments(self, orders: list[Tensor]) -> Tensor:
-        """(M, 2) mean and standard deviation of each minibatch's advantages over all ranks. Called by every rank."""
+    def _advantage_moments(self, orders: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Of each minibatch's advantages over all ranks: (M, 2) mean and standard deviation, and (M,) their count.
+
+        Called by every rank.
+        """
         parts = []
         for collector, order in zip(self._collectors, orders, strict=True):
             # (T, L, M, B) -> (M, L, B, T): one row of samples for each minibatch.
             samples = steps_of(order, self._sequence_length, collector.env.count).permute(2, 1, 3, 0)
-            parts.append(moment_sums(collector.rollout.advantage.flatten()[samples].flatten(1)))
-        return mean_and_deviation(self._world.total(parts))
+            valid = collector.rollout.valid
+            parts.append(
+                moment_sums(
+                    collector.rollout.advantage.flatten()[samples].flatten(1),
+                    None if valid is None else valid.flatten()[samples].flatten(1),
+                )
+            )
+        sums = self._world.total(parts)
+        return mean_and_deviation(sums), sums[:, 2]
 
-    def _choose(self, orders: list[Tensor], moments: Tensor, number: int) -> None:
+    def _choose(self, orders: list[Tensor], moments: Tensor, counts: Tensor, number: int) -> None:
         """Point the micro-batches at minibatch `number`."""
         for order, batches in zip(orders, self._batches, strict=True):
             pieces = order[:, number].chunk(len(batches), dim=1)
             for batch, piece in zip(batches, pieces, strict=True):
                 batch.index.copy_(piece.reshape(-1))
                 batch.moments.copy_(moments[number])
+                if isinstance(batch.share, Tensor):
+                    batch.share.copy_(1.0 / counts[number].clamp(min=1.0))
 
     def _too_far(self, learned: GradientSteps) -> bool:
         """Whether the policy's KL divergence exceeds the limit, decided by all ranks together. Called by every rank."""
@@ -290,6 +298,7 @@ class PPOLearner(Learner):
             watch=self._watch,
             describe=self._problem.describe,
             reward_scale=self._reward_scale,
+            masked=self._problem.masked,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:
@@ -305,7 +314,8 @@ class PPOLearner(Learner):
                 columns,
                 torch.zeros(samples, dtype=torch.int64, device=device),
                 torch.zeros(2, device=device),
-                1.0 / settings.batch_size,
+                # Known before each gradient step only, if steps may not be valid.
+                torch.zeros((), device=device) if self._problem.masked else 1.0 / settings.batch_size,
                 Sequences(length, collector.env.count, memory) if memory else None,
                 self._dropout,
             )

@@ -37,8 +37,11 @@ class Minibatch:
     """(B,) positions of the samples; with sequences (S,) positions of their first steps."""
     moments: Tensor
     """(2,) mean and standard deviation of the advantages of the global minibatch."""
-    share: float
-    """1 / samples of the global minibatch, which turns the sums of cohorts into global means."""
+    share: float | Tensor
+    """1 / samples of the global minibatch, which turns the sums of cohorts into global means.
+
+    If some samples are not valid, a tensor (), and only valid ones count.
+    """
     sequences: Sequences | None = None
     """For a recurrent network; None = samples are single steps."""
     dropout: DropoutWords | None = None
@@ -47,6 +50,12 @@ class Minibatch:
     def read(self, column: str) -> Tensor:
         """One column of the chosen samples (B, ...)."""
         return self.rollout[column].index_select(0, self._samples())
+
+    def mean(self, values: Tensor) -> Tensor:
+        """This cohort's part of the mean over the valid samples of the global minibatch, for values (B,)."""
+        if "valid" in self.rollout:
+            values = torch.where(self.read("valid"), values, 0.0)
+        return values.sum() * self.share
 
     def ask(self, network: Any) -> tuple[Tensor, ...]:
         """Apply the network to the samples: outputs (B, ...), values (B,), and forecasts if it makes any."""
@@ -120,12 +129,11 @@ class PPOLoss(nn.Module):
         policy = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - self._clip, 1 + self._clip))
         error = self._value_error(value, batch)
         entropy = distribution.entropy()
-        share = batch.share
-        policy_loss, value_loss, mean_entropy = policy.sum() * share, 0.5 * error.sum() * share, entropy.sum() * share
+        policy_loss, value_loss, mean_entropy = batch.mean(policy), 0.5 * batch.mean(error), batch.mean(entropy)
         loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * mean_entropy
         auxiliary = {}
         if self._forecast is not None:
-            auxiliary["forecast_loss"] = self._forecast_error(predicted[0], batch, self._forecast) * share
+            auxiliary["forecast_loss"] = self._forecast_error(predicted[0], batch, self._forecast) * batch.share
             loss = loss + self._forecast.weight * auxiliary["forecast_loss"]
         with torch.no_grad():
             metrics = {
@@ -133,8 +141,8 @@ class PPOLoss(nn.Module):
                 "value_loss": value_loss,
                 "entropy": mean_entropy,
                 # The estimator (r - 1) - log r is never negative and has less variance than -log r.
-                "approx_kl": ((ratio - 1) - log_ratio).sum() * share,
-                "clip_fraction": ((ratio - 1).abs() > self._clip).float().sum() * share,
+                "approx_kl": batch.mean((ratio - 1) - log_ratio),
+                "clip_fraction": batch.mean(((ratio - 1).abs() > self._clip).float()),
             }
         return loss, {name: value.detach() for name, value in (metrics | auxiliary).items()}
 

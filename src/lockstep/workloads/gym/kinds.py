@@ -37,6 +37,11 @@ def _makes_agents(thing: Any, settings: GymSettings) -> bool:
             f"{settings.env_id}: cannot be created ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})"
         ) from error
     made.close()
+    if _is(type(made), "gymnasium", "VectorEnv"):
+        raise UserError(
+            f"{settings.env_id}: makes a vector environment of a fixed size; give it a parameter num_envs, since every "
+            "rank needs as many as it has"
+        )
     return _is(type(made), "pettingzoo", "ParallelEnv")
 
 

@@ -3,30 +3,44 @@
 import torch
 
 from lockstep.distributed.world import World
+from lockstep.envs.spaces import Actions, MultiDiscrete, Part
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
-from lockstep.rl.problem import EnvProblem
+from lockstep.rl.problem import EnvProblem, MakeEnv, TeamProblem
+from lockstep.workloads.gym.agents import agents_problem
 from lockstep.workloads.gym.kinds import kind_of
 from lockstep.workloads.gym.random_policy import RandomActions
 from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single import single_problem
 from lockstep.workloads.gym.tensor import tensor_problem
+from lockstep.workloads.gym.vector import vector_problem
 
 
-def gym_problem(settings: GymSettings, device: torch.device) -> EnvProblem:
+def gym_problem(settings: GymSettings, device: torch.device) -> EnvProblem | TeamProblem:
     """The environments of the settings; hosted ones start no worker yet."""
-    if kind_of(settings) == "tensor":
+    kind = kind_of(settings)
+    if kind == "tensor":
         return tensor_problem(settings, device)
-    return single_problem(settings)
+    if kind == "vector":
+        return vector_problem(settings)
+    return agents_problem(settings) if kind == "agents" else single_problem(settings)
 
 
 def evaluate_random(settings: GymSettings, world: World, episodes: int, seed: int) -> Evaluation:
     """Evaluate actions that are drawn at random. Called by every rank."""
     problem = gym_problem(settings, world.device)
+    make_test: MakeEnv
+    actions: Actions
+    parts: tuple[Part, ...]
+    if isinstance(problem, TeamProblem):
+        make_test, actions = problem.make_test, MultiDiscrete((problem.action_count,) * problem.observation_shape[0])
+        parts = ()
+    else:
+        make_test, actions, parts = problem.test_environments, problem.actions, problem.parts
     return evaluate(
         world,
-        lambda index: problem.environments(index, seed),
-        RandomActions(problem, seed),
+        lambda index: make_test(index, seed),
+        RandomActions(actions, seed, parts),
         episodes,
         seed,
         tag="gym",

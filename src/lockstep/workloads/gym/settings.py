@@ -26,6 +26,8 @@ class GymSettings(WorkloadSettings):
     """Consecutive observations that are stacked into one."""
     frame_skip: Annotated[int, Range(at_least=1, at_most=64)] = 1
     """Steps for which every action is repeated; their rewards add up."""
+    shrink_images: Annotated[int, Range(at_least=0, at_most=64)] = 0
+    """Factor by which images become smaller; 0 = none, and for several agents until no side is longer than 84."""
     resume_by: Literal["auto", "state", "replay", "restart"] = "auto"
     """How unfinished episodes continue after a resume: saved state, replayed actions, or new ones; auto = found out."""
     env_workers: Annotated[int, Range(at_least=0, at_most=1024)] = 0

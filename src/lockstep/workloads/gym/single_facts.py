@@ -46,7 +46,7 @@ class Facts:
     def summary(self) -> str:
         """The environment in one line."""
         limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        return f"{self.spec.source}: observation {_shape(self.observations)}, {_choices(self.actions)}{limit}"
+        return f"{self.spec.source}: observation {shape_text(self.observations)}, {choices_text(self.actions)}{limit}"
 
 
 def facts_of(settings: GymSettings) -> Facts:
@@ -62,11 +62,12 @@ def _facts(settings: GymSettings) -> Facts:
         frame_stack=settings.frame_stack,
         frame_skip=settings.frame_skip,
         max_steps=settings.max_episode_steps,
+        shrink=settings.shrink_images or 1,
     )
     with quiet(), _patience(settings):
         env = spec.make()
         try:
-            observations, rows = _formats(env, settings.env_id)
+            observations, rows = _formats(env, spec)
             spec, reason = _resuming(settings, spec, env)
             size = gym_simulation.state_size(spec, env, rows)
             limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
@@ -87,14 +88,14 @@ def _patience(settings: GymSettings) -> Iterator[None]:
         ) from None
 
 
-def _formats(env: Any, source: str) -> tuple[Observations, ActionRows]:
+def _formats(env: Any, spec: EnvSpec) -> tuple[Observations, ActionRows]:
     try:
-        return gym_simulation.row_formats(env, source)
+        return gym_simulation.row_formats(env, spec.source, spec.shrink)
     except UserError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{source}: its first reset failed ({reason}); `lockstep check` says more") from error
+        raise UserError(f"{spec.source}: its first reset failed ({reason}); `lockstep check` says more") from error
 
 
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
@@ -123,13 +124,15 @@ def _trial(spec: EnvSpec) -> str:
         raise UserError(f"{spec.source}: fails when it is tried ({reason}); `lockstep check` says more") from error
 
 
-def _shape(observations: Observations) -> str:
+def shape_text(observations: Observations) -> str:
+    """The shape of observations, in words."""
     if observations.parts:
         return " + ".join(f"{part.name} {'x'.join(map(str, part.shape))}" for part in observations.parts)
     return "x".join(map(str, observations.shape)) + (" bytes" if observations.dtype == "uint8" else "")
 
 
-def _choices(actions: Actions) -> str:
+def choices_text(actions: Actions) -> str:
+    """The actions, in words."""
     if isinstance(actions, Discrete):
         return f"{actions.count} actions"
     if isinstance(actions, Continuous):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
     from lockstep.rl.env_check import Finding
-    from lockstep.rl.problem import EnvProblem
+    from lockstep.rl.problem import EnvProblem, TeamProblem
 
 _BASE = preset(
     "Train on this machine with settings that suit most environments.",
@@ -33,9 +33,9 @@ class Gym(Workload):
     """Any environment of Gymnasium, PettingZoo or tensors, from outside this package."""
 
     name = "gym"
-    summary = "Your environment: Gymnasium, PettingZoo or tensors, PPO"
+    summary = "Your environment: Gymnasium, PettingZoo or tensors"
     settings: ClassVar[type[WorkloadSettings]] = GymSettings
-    algorithms = ("ppo", "tdmpc2")
+    algorithms = ("ppo", "tdmpc2", "maddpg", "ddpg")
     presets: ClassVar[Mapping[str, Preset]] = {
         "debug": preset(
             "A few seconds of training: for tests and first steps.",
@@ -61,18 +61,11 @@ class Gym(Workload):
 
     def fit(self, config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, list[str]]:
         """Check that the environment can be made and used, and find out how it resumes."""
-        from lockstep.workloads.gym.kinds import kind_of
-        from lockstep.workloads.gym.single_facts import facts_of
+        from lockstep.workloads.gym.fitting import fitted
 
-        if kind_of(config.workload) != "single":
-            return config, []
-        facts = facts_of(config.workload)
-        found, reason = facts.resume_by, facts.reason
-        line = f"{'environment':12} {facts.summary()}"
-        resumes = f"{'resume':12} unfinished episodes continue by {found}{f': {reason}' if reason else ''}"
-        return config.replace(resume_by=found), [line, resumes]
+        return fitted(config, explicit)
 
-    def problem(self, config: GymConfig, world: "World") -> "EnvProblem":
+    def problem(self, config: GymConfig, world: "World") -> "EnvProblem | TeamProblem":
         """Environments on this rank's host or device. Called by every rank."""
         from lockstep.workloads.gym.problem import gym_problem
 

@@ -1,0 +1,83 @@
+"""PettingZoo's parallel environments as a problem to learn: several agents each. E: environments, A: agents."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.envs.hosted_team_env import HostedTeamEnv
+from lockstep.envs.hosting import Simulators, Sizes
+from lockstep.envs.worker_pool import WorkerPool
+from lockstep.rl.problem import TeamProblem
+from lockstep.workloads.gym.agents_facts import AgentsFacts, agents_facts
+from lockstep.workloads.gym.settings import GymSettings
+
+_OPENER = "lockstep.envs.parallel_simulation:open_simulation"
+_NO_LIMIT = 2**62
+"""The environment's own time limit ends its episodes."""
+# Simulators run on the CPU; the algorithm moves what it needs to its own device.
+_HOST = torch.device("cpu")
+
+
+class AgentsEnv(HostedTeamEnv):
+    """Parallel environments of several agents each."""
+
+    def __init__(
+        self,
+        facts: AgentsFacts,
+        index: Tensor,
+        seed: int,
+        workers: int = 1,
+        stage: WorkerPool | None = None,
+        team_reward: bool = False,
+    ) -> None:
+        """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render."""
+        count, size = len(index), facts.agents * facts.rows.each.size
+        dtype = np.dtype(facts.rows.each.dtype).name
+        super().__init__(
+            Simulators(
+                _OPENER,
+                (facts.spec.to_json(),) * count,
+                (facts.agents,) * count,
+                Sizes(size, facts.agents, dtype, facts.agents),
+            ),
+            [_NO_LIMIT] * count,
+            index,
+            seed,
+            _HOST,
+            agents=facts.agents,
+            action_count=facts.rows.choices,
+            team_reward=team_reward,
+            workers=workers,
+            stage=stage,
+            state_size=facts.state_size,
+            shape=facts.observation_shape,
+        )
+        self._restarts = facts.spec.resume == "restart"
+
+    def load(self, state: dict[str, Tensor]) -> Tensor:
+        """Restore what `state` returned; environments that cannot be restored start their next episode."""
+        if not self._restarts:
+            return super().load(state)
+        self._episode = state["episode"].cpu().numpy().copy()
+        return self.reset()
+
+
+def agents_problem(settings: GymSettings) -> TeamProblem:
+    """The environments of the settings; starts no worker yet."""
+    facts = agents_facts(settings)
+
+    def environments(index: Tensor, seed: int, team_reward: bool = False) -> AgentsEnv:
+        workers = settings.env_workers or torch.get_num_threads()
+        return AgentsEnv(facts, index, seed, workers, team_reward=team_reward)
+
+    return TeamProblem(
+        name="gym",
+        observation_shape=facts.observation_shape,
+        action_count=facts.rows.choices,
+        make_env=environments,
+        # An episode's return is the sum of all agents' rewards, also in free-for-all games.
+        make_test=lambda index, seed: environments(index, seed, team_reward=True),
+        ragged=True,
+        hosted=True,
+        restarts=facts.spec.resume == "restart",
+    )
