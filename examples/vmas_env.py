@@ -9,7 +9,7 @@ from lockstep.compute import random
 
 
 class Vmas:
-    """E scenarios of VMAS. It has no way to seed one environment, so each is placed by numbers of our own."""
+    """E scenarios of VMAS, each seeded by its own number."""
 
     scenario, max_steps = "balance", 100
 
@@ -41,30 +41,32 @@ class Vmas:
         return self._seen(), torch.stack(rewards).mean(0), done, truncated, final
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Positions and velocities of everything in the world."""
-        parts = {f"{number}.{name}": getattr(entity.state, name).clone() for number, entity, name in self._moving()}
-        return parts | {"steps": self.steps.clone(), "episode": self.episode.clone()}
+        """Everything that changes: of the world, of its entities, and what the scenario remembers."""
+        return {name: getattr(owner, key).clone() for name, owner, key in self._changing()}
 
     def load(self, state: dict[str, torch.Tensor]) -> torch.Tensor:
         """Continue from a state."""
-        for number, entity, name in self._moving():
-            setattr(entity.state, name, state[f"{number}.{name}"].clone())
-        self.steps.copy_(state["steps"])
-        self.episode.copy_(state["episode"])
+        for name, owner, key in self._changing():
+            setattr(owner, key, state[name].clone())
         return self._seen()
 
-    def _moving(self):
+    def _changing(self):
+        """Every tensor with a row for each environment, with the object that it belongs to."""
+        owners = {"": self, "env": self.env, "scenario": self.env.scenario}
         for number, entity in enumerate(self.env.world.entities):
-            for name in ("pos", "vel", "rot", "ang_vel"):
-                yield number, entity, name
+            owners |= {f"entity{number}": entity, f"entity{number}.state": entity.state}
+        for label, owner in owners.items():
+            for key, value in sorted(vars(owner).items()):
+                if isinstance(value, torch.Tensor) and value.shape[:1] == self.index.shape and key != "index":
+                    yield f"{label}.{key}", owner, key
 
     def _begin(self, where: torch.Tensor) -> None:
         self.episode += where
         self.steps.masked_fill_(where, 0)
         for number in where.nonzero().flatten().tolist():
-            # VMAS draws from torch's global generator: seeded by this environment's number and episode.
+            # VMAS has one generator for all environments: seeded anew by this one's number and episode.
             drawn = random.words(self.seed, "vmas", self.index[number], self.episode[number])[0]
-            torch.manual_seed(int(drawn))
+            self.env.seed(int(drawn))
             self.env.reset_at(number)
 
     def _seen(self) -> torch.Tensor:

@@ -42,13 +42,13 @@ class _Trace:
     first: Tensor
     steps: list[Transition]
 
-    def differs(self, other: "_Trace", rows: slice = slice(None)) -> int | None:
-        """The first step at which another trace differs from these rows of this one; 0 = the reset, None = nowhere."""
-        if not torch.equal(self.first[rows], other.first):
+    def differs(self, other: "_Trace") -> int | None:
+        """The first step at which another trace differs from this one; 0 = the reset, None = nowhere."""
+        if not torch.equal(self.first, other.first):
             return 0
         for number, (mine, theirs) in enumerate(zip(self.steps, other.steps, strict=True), 1):
             for name in ("observation", "reward", "terminated", "truncated"):
-                if not torch.equal(getattr(mine, name)[rows], getattr(theirs, name)):
+                if not torch.equal(getattr(mine, name), getattr(theirs, name)):
                     return number
         return None
 
@@ -118,16 +118,20 @@ class _Trial:
         return Finding("determinism", f"the same seed and actions differ at {_step(differs)}; {advice}")
 
     def numbers_alone_count(self) -> Finding:
-        """Whether an environment is the same alone as among others: then any number of ranks gives the same run."""
+        """Whether an environment is the same alone as among others: then ranks do not change the experiment."""
         assert self._whole is not None
         last = _COUNT - 1
-        differs = self._whole.differs(self._trace(range(last, _COUNT)), slice(last, _COUNT))
-        if differs is None:
+        whole, alone = self._whole, self._trace(range(last, _COUNT), steps=1)
+        # Up to rounding: kernels may round differently for another number of rows. In exact mode a lane's environments
+        # are always computed together, on any number of ranks.
+        same = _close(whole.first[last:], alone.first)
+        same &= _close(whole.steps[0].observation[last:], alone.steps[0].observation)
+        if same:
             return Finding("numbering", detail="an environment does the same alone as among others")
         return Finding(
             "numbering",
-            f"environment {last} differs at {_step(differs)} when it is alone; its random numbers must depend on its "
-            "number, not on its position or its neighbours",
+            f"environment {last} does something else when it is alone; its random numbers must depend on its number, "
+            "not on its position or its neighbours",
         )
 
     def resumes(self) -> Finding:
@@ -157,15 +161,15 @@ class _Trial:
             "resume", detail=f"restored after {half} steps, the same bits for {self._count_steps - half} more"
         )
 
-    def _trace(self, numbers: range, seed: int | None = None) -> _Trace:
+    def _trace(self, numbers: range, seed: int | None = None, steps: int = 0) -> _Trace:
         env: BatchedEnv = self._problem.environments(torch.tensor(numbers), self._seed if seed is None else seed)
         # Copies: environments may write their results in place.
         first = seen = env.reset().clone()
-        steps = []
-        for step in range(self._count_steps):
-            steps.append(_copy(env.step(self._actions(step, numbers, seen))))
-            seen = steps[-1].observation
-        return _Trace(first, steps)
+        taken = []
+        for step in range(steps or self._count_steps):
+            taken.append(_copy(env.step(self._actions(step, numbers, seen))))
+            seen = taken[-1].observation
+        return _Trace(first, taken)
 
     def _actions(self, step: int, numbers: range, observation: Tensor) -> Tensor:
         return random_actions(self._problem.actions, self._problem.parts, observation, torch.tensor(numbers), step)
@@ -205,6 +209,10 @@ def _pick(drawn: Tensor, allowed: Tensor) -> Tensor:
 
 def _copy(done: Transition) -> Transition:
     return Transition(done.observation.clone(), done.reward.clone(), done.terminated.clone(), done.truncated.clone())
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-5)
 
 
 def _step(number: int) -> str:
