@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,12 +14,9 @@ from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.workloads.fit.data import open_data
 from lockstep.workloads.fit.items import Items, split
-from lockstep.workloads.fit.problem import dataset_of, found, made, objective_of
+from lockstep.workloads.fit.problem import Own, dataset_of, found, made, objective_of
 from lockstep.workloads.fit.settings import FitConfig
 from lockstep.workloads.fit.tree import Tree, leaves, mapped
-
-if TYPE_CHECKING:
-    from lockstep.workloads.fit.workload import Fit
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Measured:
         return []
 
 
-def assess(own: "Fit", config: FitConfig, learner: SupervisedLearner, data: str, part: str, world: World) -> Measured:
+def assess(own: Own, config: FitConfig, learner: SupervisedLearner, data: str, part: str, world: World) -> Measured:
     """Measure a learner on a dataset by name, or on a part of the run's own data. Called by every rank."""
     if part not in ("validation", "train"):
         raise UserError(f"--part {part}: {own.name} has none; allowed: validation, train, or --data module:name")
@@ -74,7 +71,7 @@ def assess(own: "Fit", config: FitConfig, learner: SupervisedLearner, data: str,
 class Predictor:
     """The trained module as a function of inputs as items have them: a batch, or a single one without a first axis."""
 
-    def __init__(self, own: "Fit", config: FitConfig, learner: SupervisedLearner, world: World) -> None:
+    def __init__(self, own: Own, config: FitConfig, learner: SupervisedLearner, world: World) -> None:
         items = Items(dataset_of(own, config, "train"), "training data", config.run.seed)
         items.open()
         self._inputs = split(items.first)[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from torch import nn
 from torch.utils.data import Dataset
@@ -30,10 +30,30 @@ from lockstep.workloads.fit.module import make_module
 from lockstep.workloads.fit.settings import FitConfig
 from lockstep.workloads.fit.tree import mapped
 
-if TYPE_CHECKING:
-    from lockstep.workloads.fit.workload import Fit
-
 Evaluate = Callable[[Callable[[Any], Any]], dict[str, float]]
+
+
+class Own(Protocol):
+    """What a workload brings itself, where the settings name nothing else."""
+
+    name: ClassVar[str]
+
+    @property
+    def metrics(self) -> Mapping[str, PerSample]:
+        """Metrics by label."""
+
+    @property
+    def evaluation(self) -> Callable[[Callable[..., Any], Any], Mapping[str, float]] | None:
+        """A function (predict, val_set) -> {label: number}."""
+
+    def model(self) -> Any:
+        """The module."""
+
+    def train_set(self) -> Any:
+        """The dataset to learn from."""
+
+    def val_set(self) -> Any:
+        """The dataset to validate on."""
 
 
 @dataclass(kw_only=True)
@@ -43,7 +63,7 @@ class FitProblem(DataProblem):
     make_network: Callable[[int], nn.Module]
 
 
-def fit_problem(own: "Fit", config: FitConfig, world: World) -> FitProblem:
+def fit_problem(own: Own, config: FitConfig, world: World) -> FitProblem:
     """The workload's problem, with the data on this rank's device or streamed to it. Called by every rank."""
     settings = config.workload
     train, validation = (
@@ -75,7 +95,7 @@ def fit_problem(own: "Fit", config: FitConfig, world: World) -> FitProblem:
     )
 
 
-def dataset_of(own: "Fit", config: FitConfig, part: str) -> Any:
+def dataset_of(own: Own, config: FitConfig, part: str) -> Any:
     """The dataset to learn from or to validate on; a function that returns one is called."""
     source = config.workload.train_data if part == "train" else config.workload.val_data
     if not source:
@@ -104,7 +124,7 @@ def found(source: str) -> Any:
     return outside.member_from_outside(source)
 
 
-def objective_of(own: "Fit", config: FitConfig) -> tuple[SampleObjective, Tally]:
+def objective_of(own: Own, config: FitConfig) -> tuple[SampleObjective, Tally]:
     """What is minimised, and what a validation adds up."""
     settings = config.algorithm
     metrics: dict[str, PerSample] = {**own.metrics}
@@ -141,7 +161,7 @@ def _built_in(settings: SupervisedSettings) -> tuple[PerSample, Mapping[str, Per
     return loss, {"log_loss": CrossEntropy(), "accuracy": accuracy}
 
 
-def _evaluation(own: "Fit", config: FitConfig, world: World) -> Evaluate | None:
+def _evaluation(own: Own, config: FitConfig, world: World) -> Evaluate | None:
     """The user's own evaluation, if there is one: a function of one that predicts."""
     function = found(config.workload.evaluation) if config.workload.evaluation else own.evaluation
     if function is None:

@@ -1,6 +1,7 @@
 """Reads the batches of a pass ahead, in this process or in worker processes; errors arrive as they were raised."""
 
 import signal
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,7 +85,7 @@ class Reader:
         source = _InOrder(items, self._requests) if items.in_order else _ByNumber(items)
         # A stream has one place, so more processes than one could not share it.
         workers = min(workers, 1) if items.in_order else workers
-        self._loader: DataLoader[Any] = DataLoader(
+        loader: DataLoader[Any] = DataLoader(
             source,
             batch_size=None,  # a request is a whole batch
             sampler=None if items.in_order else self._requests,
@@ -96,17 +97,20 @@ class Reader:
             # torch seeds its workers from the global generator otherwise, which nobody else may move.
             generator=torch.Generator().manual_seed(0),
         )
-        self._batches: Iterator[Any] = iter(())
+        # The loader and its iterator, which ends the workers when it is deleted. A learner is deleted by the garbage
+        # collector, which would close the workers' queues first, and then wait for workers that hear nothing.
+        self._open: dict[str, Any] = {"loader": loader, "batches": iter(())}
+        weakref.finalize(self, self._open.clear)
 
     def begin(self, epoch: int, batches: list[list[int]]) -> None:
         """Read these batches next; what was begun before is given up."""
         self._requests.epoch, self._requests.batches = epoch, batches
-        self._batches = iter(self._loader)
+        self._open["batches"] = iter(self._open["loader"])
 
     def next(self) -> Tree:
         """The next batch, items first."""
         try:
-            found = next(self._batches)
+            found = next(self._open["batches"])
         except RuntimeError as error:
             if "worker" not in str(error):
                 raise
