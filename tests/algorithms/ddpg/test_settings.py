@@ -82,7 +82,7 @@ def test_the_network_takes_its_shapes_from_the_problem_and_its_structure_from_th
     assert shapes["critic.0.layers.0.weight"] == shapes["critic.1.layers.0.weight"] == (16, 23)
 
 
-def test_the_mlp_refuses_image_observations():
-    problem = TeamProblem(name="p", observation_shape=(3, 2, 8, 8), action_count=4, make_env=None, make_test=None)
-    with pytest.raises(UserError, match=r"network mlp: p shows each agent an array \(2, 8, 8\); allowed"):
+def test_the_mlp_refuses_observations_that_are_neither_vectors_nor_images():
+    problem = TeamProblem(name="p", observation_shape=(3, 8, 8), action_count=4, make_env=None, make_test=None)
+    with pytest.raises(UserError, match=r"network mlp: p shows each agent an array \(8, 8\); allowed"):
         make().network.build(problem, make())

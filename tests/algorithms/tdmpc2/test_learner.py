@@ -8,7 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from lockstep.algorithms.tdmpc2.planning.evaluator import TaskEvaluation
+from lockstep.config.run_settings import RunSettings
 from lockstep.errors import RunFailed, UserError
+from lockstep.run import arithmetic
 from lockstep.storage.checkpoint import weights_hash
 
 MINE = str(Path(__file__).parent / "conftest.py")
@@ -236,6 +238,13 @@ def test_replicas_are_equal_after_every_optimiser_step_with_accumulated_gradient
 
 def scale_after(world, changes):
     """The value scale after some updates with widely spread values. Called by every rank."""
+    # Other tests use some of these ranks and leave other settings of torch behind.
+    with arithmetic.restored():
+        return _scale(world, changes)
+
+
+def _scale(world, changes):
+    arithmetic.fix(RunSettings(threads=1), world)
     learner = learner_in(world, **changes)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(1)

@@ -90,7 +90,7 @@ def test_any_problem_with_continuous_actions_is_learned_and_resumes_bitwise_iden
 
 
 def test_discrete_actions_are_refused_in_one_line(make_config):
-    with pytest.raises(UserError, match="tdmpc2: needs continuous actions, and counting has 4 to choose from; choose"):
+    with pytest.raises(UserError, match="tdmpc2: needs continuous actions, and counting has discrete ones; choose"):
         TDMPC2().build(make_config(), World(), counting(actions=Discrete(4)))
 
 
