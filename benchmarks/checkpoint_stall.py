@@ -17,7 +17,7 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.pool import RankPool
 from lockstep.distributed.world import World
 from lockstep.run.learner import Learner
-from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint import weights_hash
 from lockstep.storage.tensor_file import stored_size
 from lockstep.workloads import registry
@@ -55,7 +55,7 @@ def stretch(
     if scribe is not None:
         # What the training loop does when a checkpoint is due.
         world.check_replicas(weights_hash(dict(learner.model.state_dict())), "a checkpoint")
-        scribe.save(Order(learner.state(), learner.steps, {}))
+        scribe.save(SaveRequest(learner.state(), learner.steps, {}))
         stalls.append(time.perf_counter() - start)
     late = 0
     while not late:

@@ -53,7 +53,7 @@ class ReinforceSettings(lockstep.AlgorithmSettings):
         """Refuse what lanes cannot share out evenly."""
         if self.n_envs % config.effective_lanes:
             raise UserError(
-                f"n_envs {self.n_envs} is no multiple of the run's {config.effective_lanes} lanes; change one"
+                f"n_envs {self.n_envs} must be a multiple of the run's {config.effective_lanes} lanes; change one"
             )
 
 

@@ -65,7 +65,7 @@ class Vmas:
         self.steps.masked_fill_(where, 0)
         for number in where.nonzero().flatten().tolist():
             # VMAS has one generator for all environments: seeded anew by this one's number and episode.
-            drawn = random.words(self.seed, "vmas", self.index[number], self.episode[number])[0]
+            drawn = random.random_words(self.seed, "vmas", self.index[number], self.episode[number])[0]
             self.env.seed(int(drawn))
             self.env.reset_at(number)
 

@@ -111,7 +111,7 @@ def test_an_evaluation_is_what_the_command_prints(trained, capsys):
     ("settings", "message"),
     [
         ({"learning_rat": 1.0}, "the nearest name is learning_rate"),
-        ({"n_envs": 7}, "n_envs 7 is no multiple"),
+        ({"n_envs": 7}, "n_envs 7 must be a multiple"),
         ({"preset": "tiny"}, "unknown preset of snake"),
         ({"normalize_advantage": "maybe"}, "true or false"),
         ({"run_name": "../up"}, "run name"),

@@ -31,7 +31,7 @@ from lockstep.launch.stop_request import Interrupted
 from lockstep.output import tell
 from lockstep.policy import Policy
 from lockstep.reporting.sweep_report import SweepReport
-from lockstep.run.hand_over import Wanted
+from lockstep.run.requested_run import RequestedRun
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
@@ -122,7 +122,7 @@ def train(
     fitted, notes = chosen.fit(resolved.config, resolved.explicit)
     folder, by_time = Path(runs_dir), f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}"
     run = RunDirectory.named(folder, run_name) if run_name else RunDirectory.fresh(folder, by_time)
-    wanted = Wanted(resolved.config, fitted, tuple(notes)).named(run.name)
+    wanted = RequestedRun(resolved.config, fitted, tuple(notes)).named(run.name)
     options = LaunchOptions(gpus=gpus, ranks=ranks)
     try:
         if starting.ranks_here(wanted.config, options, None)[0] == 1:

@@ -10,7 +10,7 @@ from lockstep.errors import RunFailed, UserError
 
 
 def words_of(samples, epoch=0):
-    return random.words(0, "dropout", torch.arange(samples), epoch)[0]
+    return random.random_words(0, "dropout", torch.arange(samples), epoch)[0]
 
 
 def dropped(rate, words, shape):

@@ -25,37 +25,37 @@ def able(monkeypatch, tmp_path):
     monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name in ("gcc", "tcc") else None)
     monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
-    assert kernels.hindrance() is None
+    assert kernels.missing_requirement() is None
     return monkeypatch
 
 
 def test_triton_is_needed(able):
     able.setattr(kernels.importlib.util, "find_spec", lambda name: None)
-    assert "triton" in kernels.hindrance()
+    assert "triton" in kernels.missing_requirement()
 
 
 def test_a_c_compiler_is_needed(able):
     able.setenv("CC", "tcc")
-    assert kernels.hindrance() is None
+    assert kernels.missing_requirement() is None
     able.setenv("CC", "ccache gcc")
-    assert kernels.hindrance() == "CC='ccache gcc' is not a program"
+    assert kernels.missing_requirement() == "CC='ccache gcc' is not a program"
     able.delenv("CC")
     able.setattr(shutil, "which", lambda name: None)
-    assert "C compiler" in kernels.hindrance()
+    assert "C compiler" in kernels.missing_requirement()
 
 
 def test_headers_are_needed(able, tmp_path):
     (tmp_path / "Python.h").unlink()
-    assert "headers" in kernels.hindrance()
+    assert "headers" in kernels.missing_requirement()
 
 
 def test_kernels_can_be_turned_off(able):
     able.setenv(kernels.SWITCH, "none")
-    assert kernels.SWITCH in kernels.hindrance()
+    assert kernels.SWITCH in kernels.missing_requirement()
 
 
 def test_kernels_are_used_on_gpus_only():
-    assert not kernels.kernels_fit(torch.device("cpu"))
+    assert not kernels.kernels_usable(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("everybody", [True, False])
@@ -64,7 +64,7 @@ def test_all_ranks_use_kernels_or_none_does(monkeypatch, everybody):
     monkeypatch.setattr(kernels, "hindrance", lambda: None)
     monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
     arithmetic.fix(RunSettings(threads=1), World().with_lanes(8, "fast"))
-    assert kernels.kernels_fit(GPU) is everybody
+    assert kernels.kernels_usable(GPU) is everybody
 
 
 @pytest.mark.parametrize("trouble", [None, "PTXASError: too old"])
@@ -73,7 +73,7 @@ def test_a_run_on_a_gpu_tries_a_kernel_first(monkeypatch, caplog, trouble):
     monkeypatch.setattr(kernels, "hindrance", lambda: None)
     monkeypatch.setattr(random, "kernel_trouble", lambda device: trouble)
     arithmetic.fix(RunSettings(threads=1), World(device=GPU).with_lanes(8, "fast"))
-    assert kernels.kernels_fit(GPU) is (trouble is None)
+    assert kernels.kernels_usable(GPU) is (trouble is None)
     assert ("PTXASError: too old" in caplog.text) is (trouble is not None)
 
 
@@ -84,11 +84,11 @@ def test_playing_or_evaluating_a_model_tries_a_kernel_too(monkeypatch):
     monkeypatch.setattr(world_file, "choose_device", lambda device, rank: GPU)
     snake = registry.load("snake")
     models.place_of(models.Subject(snake, snake.preset("debug")), "auto")
-    assert not kernels.kernels_fit(GPU)
+    assert not kernels.kernels_usable(GPU)
 
 
 def right_words(seed, purpose, *counter):
-    return torch.stack(random.words(seed, purpose, *counter), -1)
+    return torch.stack(random.random_words(seed, purpose, *counter), -1)
 
 
 def no_words(*_):

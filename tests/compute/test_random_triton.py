@@ -26,12 +26,12 @@ def counters(device):
 def compare(device):
     """Every word equals the host's."""
     for there, here in zip(counters(device), counters(torch.device("cpu")), strict=True):
-        wanted = random.words(SEED, "test", *here)
-        fits, random.kernels_fit = random.kernels_fit, lambda _: True
+        wanted = random.random_words(SEED, "test", *here)
+        fits, random.kernels_usable = random.kernels_usable, lambda _: True
         try:
-            found = random.words(SEED, "test", *there)
+            found = random.random_words(SEED, "test", *there)
         finally:
-            random.kernels_fit = fits
+            random.kernels_usable = fits
         assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True)), here
     assert random.kernel_trouble(device) is None
 
@@ -44,8 +44,8 @@ def test_the_kernel_can_be_built_for_a_gpu(build_kernels, monkeypatch):
     from lockstep.compute import random_triton
 
     built = build_kernels(random_triton, "fill_words")
-    monkeypatch.setattr(random, "kernels_fit", lambda device: True)
-    random.words(SEED, "test", torch.arange(5)[:, None], 3, torch.arange(300))
+    monkeypatch.setattr(random, "kernels_usable", lambda device: True)
+    random.random_words(SEED, "test", torch.arange(5)[:, None], 3, torch.arange(300))
     assert built == ["fill_words"]
 
 

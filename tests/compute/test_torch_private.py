@@ -38,6 +38,6 @@ def test_a_fused_optimizer_skips_a_step_by_the_flag(flag, moves):
     weight = nn.Parameter(torch.ones(3))
     weight.grad = torch.ones(3)
     adam = torch.optim.Adam([weight], lr=0.1, fused=True)
-    torch_private.leave_out_next_step(adam, torch.tensor(flag))
+    torch_private.skip_next_step(adam, torch.tensor(flag))
     adam.step()
     assert (not torch.equal(weight.detach(), torch.ones(3))) is moves

@@ -31,7 +31,7 @@ class Toy(AlgorithmSettings):
 
     def check(self, config):
         if self.size % config.effective_lanes:
-            raise UserError(f"size {self.size} is no multiple of {config.effective_lanes}")
+            raise UserError(f"size {self.size} must be a multiple of {config.effective_lanes}")
 
 
 TOY = Layout(Toy, algorithm_name="toy")
@@ -72,7 +72,7 @@ def test_a_configuration_cannot_be_changed():
         ({"runs_dir": "a\nb"}, "runs_dir 'a\\nb': has a character that cannot be printed"),
         ({"runs_dir": "x" * 2000}, "longer than 1024 characters"),
         ({"runs_dir": "a/" + "x" * 256}, "has a name longer than 255 bytes in it; allowed: the path of a folder"),
-        ({"size": 12}, "size 12 is no multiple of 8"),
+        ({"size": 12}, "size 12 must be a multiple of 8"),
     ],
 )
 def test_a_wrong_configuration_cannot_be_made(fields, words):

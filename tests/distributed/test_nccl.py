@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.distributed import nccl
-from lockstep.distributed.nccl import Facts, Seat
+from lockstep.distributed.nccl import Facts, RankFacts
 from lockstep.launch import rank_process
 from lockstep.launch.failures import nccl_log
 
@@ -14,7 +14,7 @@ EIGHT_GPUS = Facts(gpus=8, nvlink=True, infiniband=("mlx5_0",), interface="eth0"
 
 
 def seats(*gpus, nccl=(2, 27, 5), may_share=False, device="cuda"):
-    return [Seat(device, gpu, nccl, may_share) for gpu in gpus]
+    return [RankFacts(device, gpu, nccl, may_share) for gpu in gpus]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,12 @@ def test_the_backend_follows_from_devices_versions_and_shared_gpus(world, backen
 
 @pytest.mark.parametrize(
     "odd",
-    [Seat("cuda", "a", (2, 30, 7), False), Seat("cuda", "a", (2, 27, 5), True), Seat("cpu"), Seat("cuda", "c", ())],
+    [
+        RankFacts("cuda", "a", (2, 30, 7), False),
+        RankFacts("cuda", "a", (2, 27, 5), True),
+        RankFacts("cpu"),
+        RankFacts("cuda", "c", ()),
+    ],
 )
 def test_one_rank_that_cannot_use_nccl_decides_for_all(odd):
     world = seats("a", "b", nccl=(2, 30, 7), may_share=True)
@@ -60,7 +65,7 @@ def test_one_rank_that_cannot_use_nccl_decides_for_all(odd):
 
 def test_a_seat_without_a_gpu_needs_no_nccl(monkeypatch):
     monkeypatch.setattr(nccl, "loaded_version", lambda: pytest.fail("nobody needs to know"))
-    assert Seat.of(torch.device("cpu")) == Seat("cpu")
+    assert RankFacts.of(torch.device("cpu")) == RankFacts("cpu")
 
 
 def test_the_version_is_that_of_the_loaded_library(monkeypatch):
@@ -99,7 +104,7 @@ def test_version_numbers_of_nccl_are_decoded():
 
 
 def carrier_of(world):
-    return world.carrier.words
+    return world.carrier.description
 
 
 def test_every_rank_knows_the_backend_of_its_world(ranks):

@@ -38,7 +38,7 @@ def _warm_up():
     from lockstep.distributed.world import World
     from lockstep.workloads import registry
 
-    kernels.hindrance()
+    kernels.missing_requirement()
     workload = registry.load("snake")
     config = workload.preset("debug")
     learner = workload.build(config, World().with_lanes(config.effective_lanes, "fast"))

@@ -12,7 +12,7 @@ from lockstep.errors import NoValidCheckpoint, UserError
 from lockstep.run.resumption import MADE_WITH, Resumption
 from lockstep.storage import checkpoint, manifest
 from lockstep.storage.run_directory import RunDirectory
-from lockstep.storage.tensor_file import decode, encode, forms_of
+from lockstep.storage.tensor_file import decode, encode, specs_of
 from lockstep.workloads import registry
 
 SNAKE = registry.load("snake")
@@ -190,7 +190,7 @@ def test_every_learner_knows_what_its_checkpoints_look_like(name):
     fresh = workload.build(config, world_for(config))
     fresh.state()
     outline = fresh.outline(state.state)
-    assert forms_of(outline.model) == forms_of(state.model)
-    assert forms_of(outline.optimizer) == forms_of(state.optimizer)
-    assert all(forms_of(outline.lanes[lane]) == forms_of(tensors) for lane, tensors in state.lanes.items())
+    assert specs_of(outline.model) == specs_of(state.model)
+    assert specs_of(outline.optimizer) == specs_of(state.optimizer)
+    assert all(specs_of(outline.lanes[lane]) == specs_of(tensors) for lane, tensors in state.lanes.items())
     assert outline.state.keys() == state.state.keys()

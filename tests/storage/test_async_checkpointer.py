@@ -8,7 +8,7 @@ import torch
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed
 from lockstep.storage import async_checkpointer, checkpoint
-from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint import CheckpointFailed, Snapshot, load
 
 
@@ -28,7 +28,7 @@ def checkpointer(tmp_path):
 
 
 def order(weights, step):
-    return Order(Snapshot({"weight": weights}, {}, {}, {0: {"memory": weights}}), step, {})
+    return SaveRequest(Snapshot({"weight": weights}, {}, {}, {0: {"memory": weights}}), step, {})
 
 
 def path_of(root, step):
@@ -130,7 +130,7 @@ def save_during_collectives(world, folder, steps):
     made = AsyncCheckpointer(folder, world, "snake", keep=3, written=lambda order: None, say=print)
     for step in range(steps):
         lanes = {lane: {"place": torch.full((1000,), step)} for lane in world.lanes.mine}
-        made.save(Order(Snapshot({"weight": torch.full((5,), float(step))}, {}, {}, lanes), step, {}))
+        made.save(SaveRequest(Snapshot({"weight": torch.full((5,), float(step))}, {}, {}, lanes), step, {}))
         assert [world.agree(number) for number in range(20)] == list(range(20))
     made.settle()
 

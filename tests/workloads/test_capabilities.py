@@ -29,6 +29,6 @@ def test_the_page_lists_it_with_its_methods_and_somebody_has_it(kind):
 
 def test_a_workload_without_it_is_refused_with_those_that_have_it():
     with pytest.raises(UserError) as refused:
-        registry.able(registry.load("snake"), capabilities.Contests)
+        registry.require(registry.load("snake"), capabilities.Contests)
     assert str(refused.value) == "snake: cannot play one team against another; workloads that can: snakes3v3"
-    assert registry.able(registry.load("snakes3v3"), capabilities.Contests) is registry.load("snakes3v3")
+    assert registry.require(registry.load("snakes3v3"), capabilities.Contests) is registry.load("snakes3v3")

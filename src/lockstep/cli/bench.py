@@ -95,7 +95,7 @@ class _Plan:
         """The settings that would make our network the other program's, where they differ from ours."""
         if not self.against:
             return {}
-        theirs, ours = registry.able(self.workload, HasPeers).like_peers.get(self.against, {}), self.config.values()
+        theirs, ours = registry.require(self.workload, HasPeers).like_peers.get(self.against, {}), self.config.values()
         return {name: value for name, value in theirs.items() if ours.get(name) != value}
 
 

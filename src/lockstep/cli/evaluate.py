@@ -112,7 +112,7 @@ def _predictions(
     about: dict[str, Any], subject: Subject, model: "TrainedModel | None", options: EvaluateOptions
 ) -> tuple[dict[str, Any], Comparison]:
     world = model.world if model else models.place_of(subject, options.device)
-    assess, learner = registry.able(subject.workload, Predicts).assess, model.learner if model else None
+    assess, learner = registry.require(subject.workload, Predicts).assess, model.learner if model else None
     report = assess(subject.config, options.policy, learner, subject.data, options.part, world, subject.bad_files)
     return about | report.summary(), report
 
@@ -123,7 +123,7 @@ def _play(subject: Subject, model: "TrainedModel | None", options: EvaluateOptio
     if model is not None:
         play_trained = subject.workload.judge(subject.config, model.learner, model.world)
         return _joined([play_trained(count, first) for count, first in batches])
-    play = registry.able(subject.workload, EvaluatesBaselines).evaluate_baseline
+    play = registry.require(subject.workload, EvaluatesBaselines).evaluate_baseline
     world = models.place_of(subject, options.device)
     return _joined([play(options.policy, subject.config, world, count, first) for count, first in batches])
 
@@ -148,7 +148,7 @@ def _check_part(subject: Subject, options: EvaluateOptions) -> None:
 
 def _contest(subject: Subject, options: EvaluateOptions) -> int:
     """Let two contestants play against each other, and report."""
-    play = registry.able(subject.workload, Contests).contest
+    play = registry.require(subject.workload, Contests).contest
     if not options.against:
         raise UserError(f"--team {options.team}: the opponent is missing; add --against with a run or a baseline")
     if options.team:

@@ -118,6 +118,6 @@ def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int
 
 def _write_foreign(form: str, subject: Subject, weights: "dict[str, Tensor]", path: Path) -> None:
     try:
-        registry.able(subject.workload, Exports).export(form, subject.config, weights, path)
+        registry.require(subject.workload, Exports).export(form, subject.config, weights, path)
     except ImportError as error:
         raise UserError(f"--format {form}: needs the package {error.name}; pip install 'lockstep[{form}]'") from error

@@ -124,14 +124,14 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one rank and load the stored weights into it."""
-    from lockstep.storage.weights import load_weights, misfit
+    from lockstep.storage.weights import load_weights, shape_difference
 
     assert subject.path is not None
     world = place_of(subject, device)
     learner = subject.workload.build(subject.config.replace(compile="none"), world)
 
     def refuse_others(weights: Mapping[str, Any]) -> None:
-        if problem := misfit(weights, learner.model.state_dict()):
+        if problem := shape_difference(weights, learner.model.state_dict()):
             raise UserError(
                 f"{subject.path}: does not fit the network that {subject.workload.name} builds from this "
                 f"configuration: {problem}; give the --preset, --config and fields it was trained with"

@@ -105,9 +105,9 @@ def play(arguments: list[str]) -> int:
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
     subject = models.find(text, options, fields, options.data, options.bad_files)
-    registry.able(subject.workload, LogsGames if options.replay or options.log else Plays)
+    registry.require(subject.workload, LogsGames if options.replay or options.log else Plays)
     if options.only:
-        registry.able(subject.workload, PlaysOneTask).check_task(subject.config, options.only)
+        registry.require(subject.workload, PlaysOneTask).check_task(subject.config, options.only)
     if options.log and options.video:
         raise UserError(f"--log {options.log} and --video {options.video}: only one at a time; run the command twice")
     if not options.replay:
@@ -135,8 +135,8 @@ class _Stage:
     def scenes(self, seed: int) -> "Iterator[Scene]":
         """One game after another, or the one that is replayed."""
         if self._options.replay:
-            return registry.able(self._subject.workload, LogsGames).read_log(Path(self._options.replay))
-        return registry.able(self._subject.workload, Plays).scenes(self._request(seed))
+            return registry.require(self._subject.workload, LogsGames).read_log(Path(self._options.replay))
+        return registry.require(self._subject.workload, Plays).scenes(self._request(seed))
 
     def _request(self, seed: int) -> PlayRequest:
         return PlayRequest(
@@ -151,11 +151,11 @@ class _Stage:
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
         """The lines and the return of one episode after another."""
-        return registry.able(self._subject.workload, KeepsBlotter).blotter(self._request(seed))
+        return registry.require(self._subject.workload, KeepsBlotter).blotter(self._request(seed))
 
     def write_log(self, seed: int, path: Path) -> None:
         """Write the first game of a seed to a file."""
-        logs = registry.able(self._subject.workload, LogsGames)
+        logs = registry.require(self._subject.workload, LogsGames)
         logs.write_log(self._subject.config, self._act(seed), seed, path)
 
     def typical(self, seed: int) -> int:
@@ -166,7 +166,7 @@ class _Stage:
             return seed  # an evaluation plays all tasks, so its score says nothing about the one that is shown
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
-            play = registry.able(self._subject.workload, EvaluatesBaselines).evaluate_baseline
+            play = registry.require(self._subject.workload, EvaluatesBaselines).evaluate_baseline
             scores = [play(baseline, self._subject.config, world, 1, seed + i).score() for i in range(CANDIDATES)]
         elif self._options.stochastic:
             scores = [_score(self.scenes(seed + i)) for i in range(CANDIDATES)]

@@ -47,7 +47,7 @@ def record(arguments: list[str]) -> int:
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, RecordOptions))
     options, fields = command.take(rest, RecordOptions())
     subject = models.find(text, options, fields)
-    registry.able(subject.workload, Records)
+    registry.require(subject.workload, Records)
     if not options.output:
         raise UserError("--output is missing: name a directory to write the episodes to")
     folder = Path(options.output)
@@ -59,7 +59,7 @@ def record(arguments: list[str]) -> int:
 
 
 def _convert(subject: Subject, options: RecordOptions, folder: Path) -> tuple[int, int]:
-    return registry.able(subject.workload, Records).convert_episodes(subject.config, Path(options.source), folder)
+    return registry.require(subject.workload, Records).convert_episodes(subject.config, Path(options.source), folder)
 
 
 def _play(subject: Subject, options: RecordOptions, folder: Path) -> tuple[int, int]:
@@ -68,5 +68,5 @@ def _play(subject: Subject, options: RecordOptions, folder: Path) -> tuple[int, 
     if options.policy == TRAINED:
         player = models.load(subject, options.device).learner.player(options.seed)
         act = partial(player.act, explore=options.stochastic)
-    recorder = registry.able(subject.workload, Records)
+    recorder = registry.require(subject.workload, Records)
     return recorder.record_episodes(subject.config, act, options.episodes, options.seed, folder)

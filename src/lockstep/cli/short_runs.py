@@ -166,7 +166,7 @@ def time_peer(world: World, workload: str, config_text: str, peer: str, updates:
     chosen = registry.load(workload)
     config = chosen.read_config(config_text)
     start = time.perf_counter()
-    steps = registry.able(chosen, HasPeers).run_peer(peer, config, updates, world.device.type)
+    steps = registry.require(chosen, HasPeers).run_peer(peer, config, updates, world.device.type)
     world.device_barrier()
     return {"steps": steps, "seconds": time.perf_counter() - start}
 

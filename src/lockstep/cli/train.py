@@ -18,9 +18,9 @@ from lockstep.launch import environment, launcher, rank_process, resources
 from lockstep.launch.machines import Machines
 from lockstep.launch.secret import shared_secret
 from lockstep.output import open_missing_streams, tell
-from lockstep.run import hand_over
-from lockstep.run.hand_over import Wanted
+from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
+from lockstep.run.requested_run import RequestedRun
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
@@ -75,21 +75,21 @@ def train(arguments: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     # A rank uses what its launcher resolved; the --config file may have changed since.
-    wanted = hand_over.received(workload.read_config) or _read_wanted(workload, options, rest)
+    wanted = requested_run.received(workload.read_config) or _read_wanted(workload, options, rest)
     return start(workload, wanted, options, ["train", *arguments])
 
 
-def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> Wanted:
+def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> RequestedRun:
     resolved = _resolve(workload, options, overrides)
     config, notes = workload.fit(resolved.config, resolved.explicit)
-    return Wanted(resolved.config, config, (*notes, *hints(workload, options.preset, config)))
+    return RequestedRun(resolved.config, config, (*notes, *hints(workload, options.preset, config)))
 
 
 def hints(workload: Workload, preset: str, config: AnyConfig) -> list[str]:
     """Lines that tell the user what would make this run much faster here."""
     if not _uses_gpus(config):
         return [_HINT] if preset == "base" and "small" in workload.presets else []
-    hindrance = kernels.hindrance() if config.run.device != "mps" else None
+    hindrance = kernels.missing_requirement() if config.run.device != "mps" else None
     return [f"{'hint':12} {hindrance}: runs on a GPU are slower without kernels of our own"] if hindrance else []
 
 
@@ -110,7 +110,7 @@ def resume(arguments: list[str]) -> int:
             f"run_name {shown(config.run.run_name)}: a resumed run keeps its name, {run.name}; leave it out"
         )
     config = config.replace(runs_dir=str(run.path.parent))
-    wanted = hand_over.received(workload.read_config) or Wanted(config, config)
+    wanted = requested_run.received(workload.read_config) or RequestedRun(config, config)
     return start(workload, wanted, options, ["resume", *arguments], must_resume=True)
 
 
@@ -136,7 +136,7 @@ def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
 
 def start(
     workload: Workload,
-    wanted: Wanted,
+    wanted: RequestedRun,
     options: LaunchOptions,
     arguments: list[str],
     must_resume: bool = False,
@@ -172,7 +172,7 @@ def start(
             # The ranks must agree on the name, which may come from the clock.
             arguments = [*arguments, "--run-name", run.name]
         secret = shared_secret(run.path) if machines else None
-        with hand_over.handed_over(wanted):
+        with requested_run.handed_over(wanted):
             return _launch(arguments, ranks, machines, secret, workload, config, options)
 
 
@@ -231,9 +231,9 @@ def _how_to_halve(config: AnyConfig, times: int) -> str | None:
     return f"--{name.replace('_', '-')} {value}"
 
 
-def _train_alone(workload: Workload, wanted: Wanted, must_resume: bool) -> int:
+def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool) -> int:
     """Train as the only rank; if memory runs out, retry with micro-batches half as large."""
-    from lockstep.launch.failures import tells_of_memory
+    from lockstep.launch.failures import is_out_of_memory
 
     times = 0
     while True:
@@ -242,7 +242,7 @@ def _train_alone(workload: Workload, wanted: Wanted, must_resume: bool) -> int:
         except (MemoryError, RuntimeError) as error:
             problem = f"{type(error).__name__}: {error}"
             flag = _how_to_halve(wanted.config, times + 1)
-            if not tells_of_memory(problem):
+            if not is_out_of_memory(problem):
                 raise
             if flag is None:
                 raise RunFailed(f"out of memory, and batches cannot be split further: {problem}") from error
@@ -292,7 +292,7 @@ def check_same_experiment(
             )
 
 
-def _be_a_rank(workload: Workload, wanted: Wanted, halvings: int, must_resume: bool) -> int:
+def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool) -> int:
     """Train as one rank of the world, with micro-batches halved `halvings` times. Called by every rank."""
     from lockstep.distributed import nccl
     from lockstep.distributed.world import describe_device, open_world
@@ -309,7 +309,7 @@ def _be_a_rank(workload: Workload, wanted: Wanted, halvings: int, must_resume: b
         if must_resume and not any((run.path / "checkpoints").glob("step-*")):
             raise NoValidCheckpoint(f"{run.path}: has no checkpoint to resume from; start it with `lockstep train`")
         device = describe_device(world.device)
-        plan = plan_lines(workload.name, config, world.size, device, world.carrier.words)
+        plan = plan_lines(workload.name, config, world.size, device, world.carrier.description)
         lines, narrator = [*wanted.notes, *plan, *settings], workload.narrator(config, world)
         session.train(run, workload.target, config, world, workload.build, lines, narrator)
     return 0

@@ -5,7 +5,7 @@ random 32-bit word, and the mask is a hash of (word, layer, call of the layer, e
 
     words = counted_dropout(network)             # before training: replaces every nn.Dropout, in place
     network.train()
-    word = random.words(seed, "dropout", sample_number, epoch)[0]      # (B,), from what identifies the sample
+    word = random.random_words(seed, "dropout", sample_number, epoch)[0]      # (B,), from what identifies the sample
     with words.given(word):                      # words are None if the network has no dropout
         outputs = network(batch)                 # the forward pass of the B samples, which are its first axis
     network.eval()                               # acting and evaluating need no words

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from lockstep.compute import torch_private
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 
 # Ordinary calls before the capture: libraries choose their kernels and allocate workspaces in the first ones, which
 # must not happen while a graph is captured.
@@ -57,7 +57,7 @@ class Accelerator:
     def __init__(self, device: torch.device, setting: str, exact: bool) -> None:
         # Never in exact mode: the compiler may choose between kernels by timing them.
         self.records = device.type == "cuda" and setting != "none" and not exact
-        self._compiles = (self.records and setting == "auto" and kernels_fit(device)) or setting == "default"
+        self._compiles = (self.records and setting == "auto" and kernels_usable(device)) or setting == "default"
         self._device = device
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:

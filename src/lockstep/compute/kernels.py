@@ -14,7 +14,7 @@ SWITCH = "LOCKSTEP_KERNELS"
 """The environment variable that turns them off if it is `none`: for machines on which Triton is broken."""
 
 
-def hindrance() -> str | None:
+def missing_requirement() -> str | None:
     """Why this machine cannot build kernels for a GPU; None if it can."""
     if os.environ.get(SWITCH) == "none":
         return f"{SWITCH}=none is set"
@@ -32,8 +32,8 @@ def hindrance() -> str | None:
     return None if (Path(include) / "Python.h").is_file() else "Python's C headers (python3-dev) are missing"
 
 
-# A module variable, because torch.compile traces through `kernels_fit` and could not trace a search of the PATH.
-_used = hindrance() is None
+# A module variable, because torch.compile traces through `kernels_usable` and could not trace a search of the PATH.
+_used = missing_requirement() is None
 
 
 def use(enabled: bool) -> None:
@@ -47,6 +47,6 @@ def used() -> bool:
     return _used
 
 
-def kernels_fit(device: "torch.device") -> bool:
+def kernels_usable(device: "torch.device") -> bool:
     """Whether this run uses its kernels on this device."""
     return device.type == "cuda" and _used

@@ -69,7 +69,7 @@ class Optimizer:
         # 1e-6 as in torch.nn.utils.clip_grad_norm_. Always multiplied: a branch would wait for the device.
         torch_private.multiply(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
         # The decision stays on the device: no synchronization, and a captured graph can take it.
-        torch_private.leave_out_next_step(self._adam, (~finite).to(torch.float32))
+        torch_private.skip_next_step(self._adam, (~finite).to(torch.float32))
         if self._fused or bool(finite):
             self._adam.step()
         return norm, finite

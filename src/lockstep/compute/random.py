@@ -9,7 +9,7 @@ import zlib
 import torch
 from torch import Tensor
 
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 from lockstep.compute.philox import MULTIPLIERS, ROUNDS, WEYL
 from lockstep.errors import RunFailed, UserError
 
@@ -48,7 +48,9 @@ def key_of(seed: int) -> tuple[int, int]:
     return seed & _MASK, seed >> 32
 
 
-def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> tuple[Tensor, ...]:
+def random_words(
+    seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0
+) -> tuple[Tensor, ...]:
     """Four random 32-bit words (int64) for every element of index, step and draw broadcast together."""
 
     def word(value: Tensor | int) -> Tensor:
@@ -62,7 +64,7 @@ def words(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tens
 
     counter = word(index), word(step), word(draw)
     shape = torch.broadcast_shapes(*(part.shape for part in counter))
-    if kernels_fit(index.device) and len(shape) <= _KERNEL_AXES:
+    if kernels_usable(index.device) and len(shape) <= _KERNEL_AXES:
         return _words_by_kernel(seed, purpose, *(part.expand(shape) for part in counter)).unbind(-1)
     # Index, step and draw are masked because GPU tensors are not range-checked (see `_refuse_large`). Only one of the
     # words needs the full shape: the others broadcast within the first rounds.
@@ -103,7 +105,7 @@ def kernel_trouble(device: torch.device) -> str | None:
     """Try the kernel on this device: the problem in one line, or None if it draws the same numbers as the host."""
     # A word of 2^31 and a seed above 2^32, where a wrong integer width would show.
     counter = torch.broadcast_tensors(torch.arange(4)[:, None], torch.tensor(2**31), torch.arange(3))
-    expected = torch.stack(words(2**40 + 1, "trial", *counter), -1)
+    expected = torch.stack(random_words(2**40 + 1, "trial", *counter), -1)
     try:
         found = _words_by_kernel(2**40 + 1, "trial", *(part.to(device) for part in counter)).cpu()
     except Exception as error:  # from Triton, its C compiler or the driver: whatever it is, the kernel cannot be used
@@ -119,12 +121,12 @@ def to_unit(word: Tensor) -> Tensor:
 
 def uniform(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> Tensor:
     """Float32 in [0, 1) for every element of index, step and draw broadcast together."""
-    return to_unit(words(seed, purpose, index, step, draw)[0])
+    return to_unit(random_words(seed, purpose, index, step, draw)[0])
 
 
 def normal(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Tensor | int = 0) -> Tensor:
     """Standard normal float32 (Box-Muller) for every element of index, step and draw broadcast together."""
-    first, second, _, _ = words(seed, purpose, index, step, draw)
+    first, second, _, _ = random_words(seed, purpose, index, step, draw)
     # log1p(-u) = log(1 - u) with u in [0, 1): never the logarithm of zero.
     radius = torch.sqrt(-2.0 * torch.log1p(-to_unit(first)))
     return radius * torch.cos(2.0 * torch.pi * to_unit(second))
@@ -133,7 +135,7 @@ def normal(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Ten
 def permutations(seed: int, purpose: str, index: Tensor, step: Tensor | int, length: int) -> Tensor:
     """One random permutation of 0..length-1 for each element of index: (len(index), length) int64."""
     draws = torch.arange(length, device=index.device)
-    high, low, _, _ = words(seed, purpose, index[:, None], step, draws[None, :])
+    high, low, _, _ = random_words(seed, purpose, index[:, None], step, draws[None, :])
     # 63-bit sort keys. Equal ones (probability 10^-11 for 10,000 items) keep their order, because the sort is stable.
     return torch.argsort((high << 31) | (low >> 1), dim=1, stable=True)
 
@@ -141,6 +143,6 @@ def permutations(seed: int, purpose: str, index: Tensor, step: Tensor | int, len
 def derive_seed(seed: int, purpose: str) -> int:
     """A 63-bit seed for libraries with generators of their own (network initialization, a MuJoCo task)."""
     index = torch.zeros((), dtype=torch.int64)
-    high, low, _, _ = words(seed, purpose, index, 0)
+    high, low, _, _ = random_words(seed, purpose, index, 0)
     # 63 bits, because some libraries take a signed 64-bit seed.
     return int(high) << 31 | int(low) >> 1

@@ -72,7 +72,7 @@ def move_towards(targets: list[Tensor], sources: list[Tensor], share: float) -> 
         target.lerp_(source, share)
 
 
-def leave_out_next_step(optimizer: Optimizer, where: Tensor) -> None:
+def skip_next_step(optimizer: Optimizer, where: Tensor) -> None:
     """Make a fused optimizer skip its next step if the flag (a float on the device) is 1, without reading it.
 
     torch's GradScaler sets the same attribute to skip a step on the device. A fused optimizer that ignored it would

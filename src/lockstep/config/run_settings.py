@@ -9,7 +9,7 @@ from lockstep.config.settings import Settings
 from lockstep.errors import UserError
 
 DEFAULT_LANES = 8
-# What does not change the experiment may differ when the same run goes on.
+# What does not change the experiment may differ when the same run is continued.
 FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
 FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
@@ -96,7 +96,7 @@ class RunSettings(Settings):
 
     machine_fields: ClassVar[tuple[str, ...]] = ("runs_dir", "device", "threads", "timeout")
     """Fields that may differ between the machines of one run, as path_fields may."""
-    told_elsewhere: ClassVar[Mapping[str, str]] = {
+    foreign_keys: ClassVar[Mapping[str, str]] = {
         "preset": "it names what a new run starts from: `lockstep train WORKLOAD --preset NAME`",
         "config": "it names the file a new run starts from: `lockstep train WORKLOAD --config FILE`",
         **dict.fromkeys(("ranks", "gpus", "nnodes"), "where it runs is told to the command, as --gpus N or --ranks N"),

@@ -25,7 +25,7 @@ class Settings:
 
     path_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that name a file or a folder: made absolute, and free to differ between the machines of one run."""
-    told_elsewhere: ClassVar[Mapping[str, str]] = {}
+    foreign_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of other programs that are no settings here, and what to use instead."""
     only_values: ClassVar[Mapping[str, str]] = {}
     """Keys of other programs with one possible value here: that value is accepted, any other refused."""

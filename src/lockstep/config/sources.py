@@ -159,7 +159,7 @@ def find_setting(schema: Schema, given: Given) -> Setting | None:
     if setting := schema.find(given.key):
         return setting
     told = f"{shown(given.key)} {shown(given.text)} ({given.where})"
-    elsewheres = schema.gathered("told_elsewhere")
+    elsewheres = schema.gathered("foreign_keys")
     only = schema.gathered("only_values").get(given.key.replace("-", "_"))
     elsewhere = elsewheres.get(given.key.replace("-", "_"))
     if only is not None and str(given.text).lower() == only.lower():

@@ -8,10 +8,10 @@ import psutil
 import pynvml
 import torch
 
-from lockstep.compute.kernels import hindrance
+from lockstep.compute.kernels import missing_requirement
 from lockstep.compute.random import kernel_trouble
 from lockstep.diagnostics.finding import Finding, bad, ok, warn
-from lockstep.distributed.nccl import Seat, backend_for
+from lockstep.distributed.nccl import RankFacts, backend_for
 
 # As in pyproject.toml.
 _OLDEST_TORCH = (2, 10)
@@ -48,11 +48,11 @@ def gpus() -> list[Finding]:
         fix = "install the CUDA build of torch" if cpu_build else "check CUDA_VISIBLE_DEVICES and nvidia-smi"
         found.append(bad("devices", f"the driver knows {len(seen)} GPU(s), torch can use none", fix))
     else:
-        carrier = backend_for([Seat.of(torch.device("cuda"))])
+        carrier = backend_for([RankFacts.of(torch.device("cuda"))])
         chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
         devices = f"{usable} GPU(s) usable" + (f", CUDA_VISIBLE_DEVICES={chosen}" if chosen else "")
-        found.append(ok("devices", f"{devices}; CUDA {torch.version.cuda}, between ranks {carrier.words}"))
-        found.append(compilers(hindrance() or kernel_trouble(torch.device("cuda"))))
+        found.append(ok("devices", f"{devices}; CUDA {torch.version.cuda}, between ranks {carrier.description}"))
+        found.append(compilers(missing_requirement() or kernel_trouble(torch.device("cuda"))))
     return found
 
 

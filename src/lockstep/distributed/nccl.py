@@ -29,7 +29,7 @@ ROUTES = Path("/proc/net/route")
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankFacts:
     """The facts about one rank that the choice of the backend depends on."""
 
     device: str
@@ -42,7 +42,7 @@ class Seat:
     """Whether the user allows NCCL to run several ranks on one GPU."""
 
     @classmethod
-    def of(cls, device: torch.device) -> "Seat":
+    def of(cls, device: torch.device) -> "RankFacts":
         """The facts about this process on its device."""
         if device.type != "cuda":
             return cls(device.type)
@@ -55,13 +55,13 @@ class Carrier:
     """What carries tensors between ranks."""
 
     backend: str = "gloo"
-    words: str = ""
+    description: str = ""
     """The backend and why it was chosen, for the plan; empty with one rank."""
     version: str = ""
     """NCCL's version if it is used; NCCL rejects ranks with different versions."""
 
 
-def backend_for(seats: Sequence[Seat]) -> Carrier:
+def backend_for(seats: Sequence[RankFacts]) -> Carrier:
     """The backend for a world, from the facts of all ranks: every rank has the same list, so all choose the same."""
     if any(seat.device != "cuda" for seat in seats):
         return Carrier("gloo", "gloo: all tensors are in host memory")

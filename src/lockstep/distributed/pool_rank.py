@@ -39,7 +39,7 @@ def _execute(order: dict[str, Any], world: World, worlds: dict[int, World | None
     try:
         count = order["ranks"]
         if count not in worlds:
-            worlds[count] = world.first(count)
+            worlds[count] = world.of_first_ranks(count)
         part = worlds[count]
         if part is None:
             return {"result": None}  # This rank is not part of the smaller world.

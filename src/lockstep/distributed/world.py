@@ -117,7 +117,7 @@ class World:
         """The module in DDP, which averages gradients over ranks in each backward pass. Called by every rank."""
         return DistributedDataParallel(module, process_group=self.data_group, gradient_as_bucket_view=True)
 
-    def first(self, size: int) -> "World | None":
+    def of_first_ranks(self, size: int) -> "World | None":
         """A world of the first `size` ranks; None on the others. Called by every rank."""
         if size == self.size:
             return self
@@ -137,7 +137,7 @@ class World:
         lanes = Lanes.split(self.lanes.total, self.rank, size, self.sync)
         return replace(self, size=size, data_group=data, control_group=control, side_group=side, lanes=lanes)
 
-    def apart(self) -> "World":
+    def for_background(self) -> "World":
         """The same ranks for the one background thread: its collectives never mix with those of the training."""
         return replace(self, data_group=self.side_group, control_group=self.side_group)
 
@@ -214,7 +214,7 @@ def _make_groups(
     """The backend, and the groups for tensors, for flags, and for the background thread. Called by every rank."""
     limit = timedelta(seconds=timeout)
     try:
-        carrier = nccl.backend_for(_seats(nccl.Seat.of(device), rank, size, store))
+        carrier = nccl.backend_for(_seats(nccl.RankFacts.of(device), rank, size, store))
         # A plain "gloo" string: monitored_barrier refuses a group made as "cpu:gloo".
         dist.init_process_group(carrier.backend, store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, dist.DistError) as error:
@@ -225,12 +225,12 @@ def _make_groups(
     return carrier, (data, control, dist.new_group(backend="gloo", timeout=limit))
 
 
-def _seats(own: nccl.Seat, rank: int, size: int, store: dist.Store) -> list[nccl.Seat]:
+def _seats(own: nccl.RankFacts, rank: int, size: int, store: dist.Store) -> list[nccl.RankFacts]:
     """The facts of all ranks, exchanged through the store because no group exists yet. Called by every rank."""
     store.set(f"{_SEAT}{rank}", json.dumps(asdict(own)))
     found = [json.loads(store.get(f"{_SEAT}{other}")) for other in range(size)]
     # JSON has turned the tuple into a list.
-    return [nccl.Seat(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
+    return [nccl.RankFacts(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:

@@ -146,7 +146,7 @@ class GymVectorEnv:
 
     def _seeded_reset(self, where: NDArray[np.bool_] | None = None) -> tuple[Any, Mapping[str, Any]]:
         """Reset all environments, or those `where` it is set, to episodes that their seeds determine."""
-        seeds = random.words(self._seed, "episode", self.index, torch.from_numpy(self._episode))[0].tolist()
+        seeds = random.random_words(self._seed, "episode", self.index, torch.from_numpy(self._episode))[0].tolist()
         if self._seeds_each is None:
             try:
                 found = self._env.reset(seed=seeds)

@@ -155,7 +155,11 @@ class HostedEnv:
 
     def _seeds(self, episode: NDArray[np.int64]) -> NDArray[np.uint32]:
         """(E,) each environment's seed for an episode; the same on whichever rank the environment is."""
-        return random.words(self.seed, "episode", self.index, torch.from_numpy(episode))[0].numpy().astype(np.uint32)
+        return (
+            random.random_words(self.seed, "episode", self.index, torch.from_numpy(episode))[0]
+            .numpy()
+            .astype(np.uint32)
+        )
 
 
 def _host(simulators: Simulators, workers: int, stage: WorkerPool | None) -> Host | RemoteHost:

@@ -41,7 +41,7 @@ _REASONS = (
 _LONGEST_REASON = 300
 
 
-def tells_of_memory(text: str) -> bool:
+def is_out_of_memory(text: str) -> bool:
     """Whether the last line of an exception says that memory ran out, on a GPU or on the host."""
     # The last line only: a traceback may quote source lines that mention memory.
     return bool(_OUT_OF_MEMORY.search(text[text.rstrip().rfind("\n") + 1 :]))
@@ -99,7 +99,7 @@ class Exit:
     @property
     def out_of_memory(self) -> bool:
         """Whether memory ran out."""
-        return self.killed_for_memory or (self.code > 0 and tells_of_memory(self.output))
+        return self.killed_for_memory or (self.code > 0 and is_out_of_memory(self.output))
 
     @property
     def when(self) -> float:

@@ -65,7 +65,7 @@ class Replay:
     def random_words(self, update: Tensor, count: int) -> Tensor:
         """(U, L, count) random words for updates (U,); a lane's words do not depend on the lanes beside it."""
         numbers = torch.arange(count, device=self._lane.device)
-        return random.words(self._seed, "replay", self._lane[:, None], update[:, None, None], numbers)[0]
+        return random.random_words(self._seed, "replay", self._lane[:, None], update[:, None, None], numbers)[0]
 
     def sample_positions(self, words: Tensor, written: int, successors: int) -> Tensor:
         """Choose steps with at least `successors` later rows, after `written` rows: flat positions (..., L, count)."""

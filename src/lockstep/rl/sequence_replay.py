@@ -97,7 +97,7 @@ class SequenceReplay(Replay):
     def draw_sequences(self, update: Tensor, count: int) -> Tensor:
         """Sample sequences for an update: flat positions of their steps, (length, L x count)."""
         number = torch.arange(count * _BLOCKS, device=update.device)
-        words = random.words(self._seed, "replay", self._lane[:, None], update, number)
+        words = random.random_words(self._seed, "replay", self._lane[:, None], update, number)
         candidates = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
         # Multiply and shift: an integer below the number of starts, in integers and so equal on every device.
         choice = (candidates * ((self._filled - self.length + 1) * self.width)) >> 32

@@ -41,7 +41,7 @@ def restored() -> Iterator[None]:
 
 def settle_kernels(world: World) -> None:
     """Use our own kernels if all ranks can; they round differently from the eager code. Called by every rank."""
-    hindrance = kernels.hindrance()
+    hindrance = kernels.missing_requirement()
     trouble = random.kernel_trouble(world.device) if world.device.type == "cuda" and hindrance is None else None
     if trouble is not None:
         _log.warning("rank %d: a trial kernel failed (%s); training without them is slower", world.rank, trouble)

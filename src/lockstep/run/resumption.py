@@ -10,7 +10,7 @@ from lockstep.config.sources import from_yaml
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_json, to_json
-from lockstep.launch.failures import tells_of_memory
+from lockstep.launch.failures import is_out_of_memory
 from lockstep.run.learner import Learner
 from lockstep.storage import checkpoint, checkpoint_retention
 from lockstep.storage.manifest import Damaged, Manifest
@@ -119,7 +119,7 @@ class Resumption:
             self.learner.load(snapshot)
         except _UNFIT as error:
             problem = f"{type(error).__name__}: {error}"
-            if tells_of_memory(problem):
+            if is_out_of_memory(problem):
                 raise
             return self._blame(path, problem.splitlines()[0])
         return ""

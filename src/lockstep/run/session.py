@@ -18,7 +18,7 @@ from lockstep.run.learner import Learner
 from lockstep.run.loop import Loop
 from lockstep.run.resumption import MADE_WITH, Resumption
 from lockstep.storage import checkpoint_retention, weights
-from lockstep.storage.async_checkpointer import AsyncCheckpointer, Order
+from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.run_directory import RunDirectory, State
 
 Build = Callable[[AnyConfig, World], Learner]
@@ -81,7 +81,7 @@ class Session:
         snapshot.state["loop"] = dict(notes)
         extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
         extra |= _data_of(self.learner)
-        self._checkpointer.save(Order(snapshot, self.learner.steps, extra))
+        self._checkpointer.save(SaveRequest(snapshot, self.learner.steps, extra))
 
     def _make_ready(self) -> None:
         self._may_publish()
@@ -97,7 +97,7 @@ class Session:
         """Wait until the checkpoint that was begun last stands; raises CheckpointFailed where it cannot."""
         self._checkpointer.settle()
 
-    def _note_saved(self, order: Order) -> None:
+    def _note_saved(self, order: SaveRequest) -> None:
         self._run.write_status("running", order.step, order.snapshot.state["loop"]["best"])
 
     def keep_weights(self, name: str, score: float) -> None:

@@ -20,7 +20,7 @@ _SHARE_OF_FREE_MEMORY = 0.5
 
 
 @dataclass(frozen=True)
-class Order:
+class SaveRequest:
     """One checkpoint to write."""
 
     snapshot: Snapshot
@@ -42,19 +42,19 @@ class AsyncCheckpointer:
         workload: str,
         *,
         keep: int,
-        written: Callable[[Order], None],
+        written: Callable[[SaveRequest], None],
         say: Callable[[str], None],
         may_publish: Callable[[], None] = lambda: None,
     ) -> None:
         """`written` is called on rank 0 after each completed checkpoint; `say` on every rank with each failure."""
         self._root, self._workload, self._keep = root, workload, keep
         # Two threads that share one process group would match up each other's messages.
-        self._world = world.apart()
+        self._world = world.for_background()
         self._written, self._say, self._may_publish = written, say, may_publish
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def save(self, order: Order) -> None:
+    def save(self, order: SaveRequest) -> None:
         """Copy the state and start writing it, after waiting for the previous write. A failed write costs a warning."""
         # At most one write in flight: two would need memory for two copies, and could finish out of order.
         self._join()
@@ -64,7 +64,7 @@ class AsyncCheckpointer:
         self._raise_failure()
         copied = _fits_twice(order.snapshot)
         if copied:
-            order = Order(_copy(order.snapshot), order.step, order.extra)
+            order = SaveRequest(_copy(order.snapshot), order.step, order.extra)
         # Daemon: a write that hangs must not keep a failing process alive.
         self._thread = threading.Thread(target=self._write, args=(order,), name="checkpointer", daemon=True)
         self._thread.start()
@@ -88,7 +88,7 @@ class AsyncCheckpointer:
         if failure is not None:
             raise failure
 
-    def _write(self, order: Order) -> None:
+    def _write(self, order: SaveRequest) -> None:
         try:
             checkpoint.save(
                 self._root,

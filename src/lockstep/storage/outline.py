@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.config.values import shown
 from lockstep.storage.manifest import MODEL, OPTIMIZER, Manifest, lane_file, open_listed
-from lockstep.storage.tensor_file import Form, forms_of, plain_names, read_header
+from lockstep.storage.tensor_file import TensorSpec, plain_names, read_header, specs_of
 from lockstep.untrusted import is_counter
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | No
             forms = plain_names(read_header(file)[0])
         found += [
             Misfit(f"{name}: {misfit.problem}", misfit.by_settings)
-            for misfit in _differences(forms, forms_of(plain_names(tensors)), exactly)
+            for misfit in _differences(forms, specs_of(plain_names(tensors)), exactly)
         ]
     # False sorts first: a difference that no setting explains is the more serious one.
     return min(found, key=lambda misfit: misfit.by_settings, default=None)
 
 
-def _differences(stored: Mapping[str, Form], expected: Mapping[str, Form], exactly: bool) -> Iterator[Misfit]:
+def _differences(
+    stored: Mapping[str, TensorSpec], expected: Mapping[str, TensorSpec], exactly: bool
+) -> Iterator[Misfit]:
     """`exactly`: shapes and dtypes follow from the network, so no setting can explain a difference."""
     if stored and expected and not stored.keys() & expected.keys():
         yield Misfit(f"holds {shown(min(stored))} and others, none of the expected tensors", by_settings=False)
@@ -65,7 +67,7 @@ def _differences(stored: Mapping[str, Form], expected: Mapping[str, Form], exact
             yield Misfit(f"tensor {shown(name)} is {have}, and {want} in this run", same_kind and not exactly)
 
 
-def _kind(form: Form) -> tuple[bool, bool]:
+def _kind(form: TensorSpec) -> tuple[bool, bool]:
     # One byte: flags, and observations stored as uint8.
     return form.dtype.is_floating_point, form.dtype.itemsize == 1
 

@@ -33,7 +33,7 @@ Named = TypeVar("Named")
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorSpec:
     """A tensor's shape and dtype, without its values."""
 
     shape: tuple[int, ...]
@@ -71,15 +71,15 @@ def decode(data: bytes) -> dict[str, Tensor]:
         raise ValueError(f"not a safetensors file ({str(error) or type(error).__name__})") from error
 
 
-def forms_of(tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+def specs_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
     """The shape and dtype of each tensor, by name."""
-    return {name: Form(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
-def read_header(file: BinaryIO) -> tuple[dict[str, Form], dict[str, str]]:
+def read_header(file: BinaryIO) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     """The shapes and dtypes in a safetensors file, and its metadata; ValueError if the header is not valid."""
     entries, about = read_entries(file)
-    return {name: Form(shape, _KINDS[kind]) for name, (kind, shape) in entries.items()}, about
+    return {name: TensorSpec(shape, _KINDS[kind]) for name, (kind, shape) in entries.items()}, about
 
 
 def plain_names(tensors: Mapping[str, Named]) -> dict[str, Named]:

@@ -16,10 +16,10 @@ from lockstep.storage import manifest as manifests
 from lockstep.storage.checkpoint_retention import WEIGHTS, newest_valid
 from lockstep.storage.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
 from lockstep.storage.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
-from lockstep.storage.tensor_file import Form, decode, encode, plain_names, read_header
+from lockstep.storage.tensor_file import TensorSpec, decode, encode, plain_names, read_header
 from lockstep.untrusted import open_regular
 
-Fits = Callable[[Mapping[str, Form]], None]
+Fits = Callable[[Mapping[str, TensorSpec]], None]
 """Raises if weights of these shapes and dtypes do not fit."""
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Ten
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def misfit(stored: Mapping[str, Tensor | Form], needed: Mapping[str, Tensor]) -> str:
+def shape_difference(stored: Mapping[str, Tensor | TensorSpec], needed: Mapping[str, Tensor]) -> str:
     """The first difference between stored weights and a network's, as text; empty if they fit."""
     for name in sorted(stored.keys() | needed.keys()):
         have, want = stored.get(name), needed.get(name)

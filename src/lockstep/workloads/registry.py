@@ -109,7 +109,7 @@ def _from_package(point: EntryPoint) -> Workload:
     return _from_outside(point.value)
 
 
-def able(workload: Workload, kind: type[C]) -> C:
+def require(workload: Workload, kind: type[C]) -> C:
     """The workload, typed as having a capability; raises UserError, naming the workloads that have it, if not."""
     return capabilities.capability(workload, kind, _all)
 

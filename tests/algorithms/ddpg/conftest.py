@@ -29,7 +29,9 @@ class Matching:
         return {"level": float(steps >= 64)}
 
     def correct(self):
-        words = random.words(self.seed, "wanted", self.index[:, None], self.clock[:, None], torch.arange(AGENTS))[0]
+        words = random.random_words(
+            self.seed, "wanted", self.index[:, None], self.clock[:, None], torch.arange(AGENTS)
+        )[0]
         return words % ACTIONS
 
     def observe(self):

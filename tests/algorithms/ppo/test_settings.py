@@ -23,12 +23,12 @@ def refusal(**fields):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"n_envs": 7}, "n_envs 7 is no multiple of the run's 8 lanes; nearest: 4 or 8"),
-        ({"n_envs": 3}, "n_envs 3 is no multiple of the run's 8 lanes; nearest: 2 or 4"),
-        ({"n_envs": 12}, "n_envs 12 is no multiple of the run's 8 lanes; nearest: 8 or 16; or set --lanes 4"),
+        ({"n_envs": 7}, "n_envs 7 must be a multiple of the run's 8 lanes; nearest: 4 or 8"),
+        ({"n_envs": 3}, "n_envs 3 must be a multiple of the run's 8 lanes; nearest: 2 or 4"),
+        ({"n_envs": 12}, "n_envs 12 must be a multiple of the run's 8 lanes; nearest: 8 or 16; or set --lanes 4"),
         ({"n_envs": 7, "batch_size": 7}, "nearest: 4 or 8; or set --lanes 7"),
-        ({"n_envs": 3, "lanes": 4}, "n_envs 3 is no multiple of the run's 4 lanes; nearest: 4"),
-        ({"n_envs": 64, "lanes": 24}, "n_envs 64 is no multiple of the run's 24 lanes; nearest: 48 or 72"),
+        ({"n_envs": 3, "lanes": 4}, "n_envs 3 must be a multiple of the run's 4 lanes; nearest: 4"),
+        ({"n_envs": 64, "lanes": 24}, "n_envs 64 must be a multiple of the run's 24 lanes; nearest: 48 or 72"),
     ],
 )
 def test_environments_must_fill_the_lanes(fields, message):

@@ -28,7 +28,7 @@ def test_training_with_kernels_equals_eager_training(make_learner, monkeypatch):
         weights = []
         for fit in (False, True):
             for used_by in (noise, random, fused_norm):
-                monkeypatch.setattr(used_by, "kernels_fit", lambda device, fit=fit: fit)
+                monkeypatch.setattr(used_by, "kernels_usable", lambda device, fit=fit: fit)
             learner = make_learner(n_steps=4, seed_steps=32, **choices)
             for _ in range(3):
                 learner.step()

@@ -20,7 +20,7 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
     kept = (torch.rand(3, rows, features) > 0.3).float().to(device) / 0.7
     frozen = [tuple(part if part is None else part.detach() for part in layer) for layer in ensemble.stack()]
     found = {}
-    fits, fused_norm.kernels_fit = fused_norm.kernels_fit, lambda _: fuse
+    fits, fused_norm.kernels_usable = fused_norm.kernels_usable, lambda _: fuse
     try:
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             answers = {
@@ -39,7 +39,7 @@ def results(device, fuse, *, features, rows, simplex, dtype=torch.float32):
             found |= {f"{name}, {leaf}": gradient for leaf, gradient in pairs if gradient is not None}
             found[name] = answer.detach()
     finally:
-        fused_norm.kernels_fit = fits
+        fused_norm.kernels_usable = fits
     return found
 
 

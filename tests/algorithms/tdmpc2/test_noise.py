@@ -57,11 +57,11 @@ def compare(device, count):
         return normals.cpu(), noise.kept(2**40 + 2**31 + 5, "test", index, step, count, 0.01).cpu()
 
     normals, kept = draws(torch.device("cpu"))
-    fits, noise.kernels_fit = noise.kernels_fit, lambda _: True
+    fits, noise.kernels_usable = noise.kernels_usable, lambda _: True
     try:
         found, found_kept = draws(device)
     finally:
-        noise.kernels_fit = fits
+        noise.kernels_usable = fits
     torch.testing.assert_close(found, normals, rtol=1e-4, atol=1e-5)
     assert torch.equal(found_kept, kept) and 0 < int((kept == 0).sum()) < count
 
@@ -74,7 +74,7 @@ def test_the_kernels_can_be_built_for_a_gpu(build_kernels, monkeypatch):
     from lockstep.algorithms.tdmpc2 import noise_triton
 
     built = build_kernels(noise_triton, "draw_normals", "draw_kept")
-    monkeypatch.setattr(noise, "kernels_fit", lambda device: True)
+    monkeypatch.setattr(noise, "kernels_usable", lambda device: True)
     noise.normals(2**40 + 5, "test", torch.arange(3), torch.tensor(7), 1001)
     noise.kept(2**40 + 5, "test", torch.arange(3), torch.tensor(7), 1001, 0.01)
     assert built == ["draw_normals", "draw_kept"]

@@ -5,7 +5,7 @@ import torch
 from lockstep.compute import random
 from lockstep.compute.ops.dropout import CounterDropout, bernoulli
 
-NOISE = random.words(7, "noise", torch.arange(500), 0)[0]
+NOISE = random.random_words(7, "noise", torch.arange(500), 0)[0]
 
 
 def test_a_tenth_is_dropped_and_the_rest_is_scaled_up():
@@ -27,7 +27,7 @@ def test_what_is_dropped_of_a_sample_does_not_depend_on_the_batch():
 def test_layers_and_steps_drop_different_elements():
     ones = torch.ones(500, 64)
     here, there = (CounterDropout(0.5, place)(ones, NOISE) == 0 for place in ("here", "there"))
-    later = CounterDropout(0.5, "here")(ones, random.words(7, "noise", torch.arange(500), 1)[0]) == 0
+    later = CounterDropout(0.5, "here")(ones, random.random_words(7, "noise", torch.arange(500), 1)[0]) == 0
     for other in (there, later):
         assert abs(float((here & other).float().mean()) - 0.25) < 0.01
 

@@ -109,7 +109,7 @@ def test_kernels_are_norm_and_activation_on_a_gpu():
 
 @pytest.mark.parametrize(("simplex", "fits"), [(0, True), (8, True), (12, False)])
 def test_distributions_of_other_sizes_are_computed_eagerly(monkeypatch, simplex, fits):
-    monkeypatch.setattr(fused_norm, "kernels_fit", lambda device: True)
+    monkeypatch.setattr(fused_norm, "kernels_usable", lambda device: True)
     assert fused_norm.fits(torch.zeros(1), simplex) == fits
 
 

@@ -108,7 +108,7 @@ def test_the_guides_command_lines_are_understood():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("n_envs=7", "n_envs 7 is no multiple of the run's 8 lanes"),
+        ("n_envs=7", "n_envs 7 must be a multiple of the run's 8 lanes"),
         ("grid_size=3", "grid_size 3 .*allowed: a whole number from 4 to 128"),
         ("policy_width=8", "policy_width 8 .*allowed: a whole number from 16 to 512"),
         ("policy_depth=5", "policy_depth 5 .*allowed: a whole number from 1 to 4"),

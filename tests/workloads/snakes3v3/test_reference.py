@@ -96,7 +96,7 @@ class PlainGame:
 
 def turns(game):
     """(E, P) how far each snake turns from a reversal at this clock: digits to base three of one random number."""
-    words = torch.stack(random.words(game.seed, "snakes3v3-step", game.index, game.clock // 2))
+    words = torch.stack(random.random_words(game.seed, "snakes3v3-step", game.index, game.clock // 2))
     word = words[game.clock % 2 * 2, torch.arange(game.count)]
     number = (word * 3**game.rules.players) >> 32
     return [[value // 3**player % 3 + 1 for player in range(game.rules.players)] for value in number.tolist()]

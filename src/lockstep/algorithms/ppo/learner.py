@@ -217,7 +217,7 @@ class PPOLearner(Learner):
         steps = self._settings.n_steps
         clock = self.updates * steps + torch.arange(steps, device=self._world.device)
         for collector, batches in zip(self._collectors, self._batches, strict=True):
-            words = random.words(self._run.seed, "dropout", collector.index[None, :], clock[:, None], epoch)[0]
+            words = random.random_words(self._run.seed, "dropout", collector.index[None, :], clock[:, None], epoch)[0]
             batches[0].rollout["word"].copy_(words.flatten())
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:

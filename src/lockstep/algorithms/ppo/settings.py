@@ -143,7 +143,7 @@ class PPOSettings(AlgorithmSettings):
         common = math.gcd(self.n_envs, self.batch_size // self.grad_accum)
         other = max(count for count in range(1, DEFAULT_LANES + 1) if common % count == 0)
         raise UserError(
-            f"n_envs {self.n_envs} is no multiple of the run's {lanes} lanes; "
+            f"n_envs {self.n_envs} must be a multiple of the run's {lanes} lanes; "
             f"nearest: {nearest_to_split(self.n_envs, lanes, automatic=automatic)}"
             + (f"; or set --lanes {other}" if other > 1 else "")
         )

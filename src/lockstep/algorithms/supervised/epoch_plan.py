@@ -90,7 +90,7 @@ def shuffled(
         if not keeps_order:
             order = random.permutations(seed, "order of samples", number, epoch, plan.sizes[group])[0]
         # Per sample, not per place: dropout does not depend on the number of lanes.
-        noise = random.words(seed, "noise of samples", everyone, epoch, group)[0]
+        noise = random.random_words(seed, "noise of samples", everyone, epoch, group)[0]
         found.append(plan.places(group, lanes, order, noise, within))
     return found
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 
 _BLOCK = 256
 """Philox draws, of four words each, that one program of a kernel computes."""
@@ -54,7 +54,7 @@ def pair(seed: int, purpose: str, step: Tensor, members: int) -> Tensor:
     A function of the step alone, so that all ranks use the same two value functions.
     """
     index = torch.zeros((), dtype=torch.int64, device=step.device)
-    first, second, _, _ = random.words(seed, purpose, index, step)
+    first, second, _, _ = random.random_words(seed, purpose, index, step)
     # Multiply and shift: an integer below the bound, computed in integers and therefore equal on every device.
     one = (first * members) >> 32
     # Drawn from one fewer, then moved past `one`: the two differ, and all pairs are equally likely.
@@ -67,13 +67,13 @@ def _words(seed: int, purpose: str, index: Tensor, step: Tensor | int, blocks: i
     block = torch.arange(blocks, device=index.device)
     # A step per element of index needs the axis of the blocks too; a scalar broadcasts by itself.
     when = step.unsqueeze(-1) if isinstance(step, Tensor) and step.ndim else step
-    return torch.stack(random.words(seed, purpose, index.unsqueeze(-1), when, block), -1).flatten(-2)
+    return torch.stack(random.random_words(seed, purpose, index.unsqueeze(-1), when, block), -1).flatten(-2)
 
 
 def _kernel_fits(index: Tensor, step: Tensor | int) -> bool:
     """Whether a kernel can draw these numbers: it reads a contiguous index (E,) and one step, both on the GPU."""
     together = isinstance(step, Tensor) and step.ndim == 0 and step.device == index.device
-    return kernels_fit(index.device) and together and index.ndim == 1 and index.is_contiguous()
+    return kernels_usable(index.device) and together and index.ndim == 1 and index.is_contiguous()
 
 
 def _by_kernel(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Sight:
+class AttentionMask:
     """The attention mask of a batch of sequences, computed once and shared by all layers."""
 
     def __init__(self, age: Tensor, keep: Tensor, window: int) -> None:
@@ -38,7 +38,7 @@ class WindowedAttention(nn.Module):
         self.pair = nn.Linear(size, 2 * size)
         self.out = nn.Linear(size, size)
 
-    def forward(self, features: Tensor, earlier: Tensor, sight: Sight) -> Tensor:
+    def forward(self, features: Tensor, earlier: Tensor, sight: AttentionMask) -> Tensor:
         """Attended features (T, B, H) for features (T, B, H); earlier (B, W - 1, H): those before the sequence."""
         steps = features.transpose(0, 1)
         # (B, W - 1 + T, H) each. Keys and values share one product.

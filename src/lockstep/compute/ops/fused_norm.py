@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 
 EPS = 1e-5
 """Added to the variance, so that equal features are not divided by zero; the default of torch.nn.LayerNorm."""
@@ -23,7 +23,7 @@ _PARTS = 128
 def fits(features: Tensor, simplex: int = 0) -> bool:
     """Whether `normed` can compute with these features."""
     # The kernel reshapes its tile into distributions, and Triton's tiles are powers of two.
-    return kernels_fit(features.device) and simplex & (simplex - 1) == 0
+    return kernels_usable(features.device) and simplex & (simplex - 1) == 0
 
 
 def normed(

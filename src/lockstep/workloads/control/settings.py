@@ -42,7 +42,7 @@ class ControlSettings(WorkloadSettings):
     # The rest reads configurations of the official program: its names, keys that are set elsewhere here, and keys
     # that are accepted with the one value that Lockstep supports.
     aliases: ClassVar[Mapping[str, str]] = {"enable_wandb": "wandb"}
-    told_elsewhere: ClassVar[Mapping[str, str]] = {
+    foreign_keys: ClassVar[Mapping[str, str]] = {
         "world_size": "set the number of ranks on the command line with --gpus N or --ranks N",
         **dict.fromkeys(
             ("master_addr", "master_port"), "not needed on one machine; for several, use --rdzv-endpoint HOST:PORT"

@@ -133,7 +133,7 @@ class Items:
         self._epoch = epoch
 
     def _words(self, numbers: list[int], epoch: int) -> list[int]:
-        return random.words(self._seed, f"items of {self.name}", torch.tensor(numbers), epoch)[0].tolist()
+        return random.random_words(self._seed, f"items of {self.name}", torch.tensor(numbers), epoch)[0].tolist()
 
     def _wrong(self, number: int, problem: str) -> UserError:
         return UserError(f"{self.name}: item {number}: {problem}")

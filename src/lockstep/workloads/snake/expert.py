@@ -36,5 +36,5 @@ def random_action(env: SnakeEnv) -> Tensor:
 
 def _draw(env: SnakeEnv, purpose: str) -> Tensor:
     # zeros_like, not 0: a Python number would be copied to the device, which CUDA graph capture does not allow.
-    word = random.words(env.seed, purpose, env.index, env.clock, torch.zeros_like(env.clock))[0]
+    word = random.random_words(env.seed, purpose, env.index, env.clock, torch.zeros_like(env.clock))[0]
     return word >> 30  # the top two of 32 bits: 0 to 3

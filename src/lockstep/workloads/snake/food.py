@@ -15,7 +15,7 @@ _BLOCKS_AHEAD = 8  # Philox blocks drawn at once: food for 32 clocks
 
 def food_word(seed: int, index: Tensor, clock: Tensor, draw: Tensor) -> Tensor:
     """Draw the random 32-bit word (int64) of each board."""
-    block = torch.stack(random.words(seed, _PURPOSE, index, clock >> 2, draw))
+    block = torch.stack(random.random_words(seed, _PURPOSE, index, clock >> 2, draw))
     return block.gather(0, (clock & 3)[None]).squeeze(0)
 
 
@@ -58,7 +58,7 @@ class WordsAhead:
     def _draw_ahead(self, clock: Tensor) -> None:
         # One block more than asked for, because a board's clock may stand in the middle of its first block.
         blocks = torch.arange(_BLOCKS_AHEAD + 1, device=clock.device) + (clock >> 2)[:, None]
-        words = torch.stack(random.words(self._seed, _PURPOSE, self._index[:, None], blocks), dim=2)
+        words = torch.stack(random.random_words(self._seed, _PURPOSE, self._index[:, None], blocks), dim=2)
         self._words = words.flatten()
         self._first = torch.arange(len(clock), device=clock.device) * words[0].numel() + (clock & 3)
         self._age = 0

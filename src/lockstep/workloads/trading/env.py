@@ -83,7 +83,7 @@ class TradingEnv:
         if not (first and self._staggered):
             return observation
         # A 32-bit word times the limit, shifted by 32 bits: uniform from 0 to limit - 1.
-        word = random.words(self.seed, "trading-age", self.index, 0)[0]
+        word = random.random_words(self.seed, "trading-age", self.index, 0)[0]
         self.account.steps.copy_((word * self.limit) >> 32)
         return self._observation()
 

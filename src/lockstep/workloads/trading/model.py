@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lockstep.compute.ops.attention import Sight, WindowedAttention, slide
+from lockstep.compute.ops.attention import AttentionMask, WindowedAttention, slide
 from lockstep.compute.ops.lstm import LSTM
 from lockstep.compute.random import derive_seed
 from lockstep.rl.problem import Discrete, EnvProblem
@@ -24,7 +24,7 @@ class Block(nn.Module):
         self.attention = WindowedAttention(size, heads)
         self.norm = nn.LayerNorm(size)
 
-    def step(self, inputs: Tensor, memory: Memory, mask: Sight) -> tuple[Tensor, Memory]:
+    def step(self, inputs: Tensor, memory: Memory, mask: AttentionMask) -> tuple[Tensor, Memory]:
         """Features (B, H) of one step and the memory after it: output, cells, and the outputs in the window."""
         # The attention works on sequences (T, B, H): here T = 1.
         hidden, cells, earlier = memory
@@ -32,7 +32,7 @@ class Block(nn.Module):
         found = self.attention(hidden.unsqueeze(0), earlier, mask).squeeze(0)
         return self.norm(hidden + found), (hidden, cells, slide(earlier, hidden.unsqueeze(0)))
 
-    def forward(self, inputs: Tensor, memory: Memory, keep: Tensor, mask: Sight) -> Tensor:
+    def forward(self, inputs: Tensor, memory: Memory, keep: Tensor, mask: AttentionMask) -> Tensor:
         """Features (T, B, H) of whole sequences; keep (T, B): 0.0 where an episode begins, else 1.0."""
         hidden, cells, earlier = memory
         outputs, _ = self.lstm(inputs, (hidden, cells), keep)
@@ -73,7 +73,7 @@ class CLSTMPolicy(nn.Module):
         """Logits, value and the memory after one step."""
         age, *blocks = memory
         # Ones: the caller clears the memory where an episode begins.
-        mask = Sight(age, torch.ones_like(age).unsqueeze(0), self._window)
+        mask = AttentionMask(age, torch.ones_like(age).unsqueeze(0), self._window)
         features, after = self.encoder(observation), [mask.age]
         for number, block in enumerate(self._blocks()):
             features, remembered = block.step(features, tuple(blocks[3 * number : 3 * number + 3]), mask)
@@ -83,7 +83,7 @@ class CLSTMPolicy(nn.Module):
     def sequence(self, observation: Tensor, memory: Memory, keep: Tensor) -> tuple[Tensor, ...]:
         """Logits and values of whole sequences, and a forecast from each block if the network makes forecasts."""
         age, *blocks = memory
-        mask = Sight(age, keep, self._window)
+        mask = AttentionMask(age, keep, self._window)
         features, outputs = self.encoder(observation), []
         for number, block in enumerate(self._blocks()):
             features = block(features, tuple(blocks[3 * number : 3 * number + 3]), keep, mask)

@@ -124,7 +124,7 @@ class LSTMSettings(RecurrentSettings):
     lstms: Literal["shared", "two"] = "shared"
     """Whether actor and critic of network lstm share one LSTM or have one each ("two")."""
 
-    told_elsewhere: ClassVar[Mapping[str, str]] = {
+    foreign_keys: ClassVar[Mapping[str, str]] = {
         "attention_window": "network lstm has no attention; leave it out or use --network clstm"
     }
 
@@ -143,7 +143,7 @@ class CLSTMSettings(RecurrentSettings):
     attention_window: Annotated[int, Range(at_least=2, at_most=512)] = 20
     """Steps, including the current one, that the attention of network clstm sees."""
 
-    told_elsewhere: ClassVar[Mapping[str, str]] = {
+    foreign_keys: ClassVar[Mapping[str, str]] = {
         "lstms": "network clstm has one cascade for both; leave it out or use --network lstm"
     }
 

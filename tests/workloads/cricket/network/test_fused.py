@@ -46,7 +46,7 @@ def results(device, samples, length, channels, heads, fuse):
         "one mask": (BallAttention(TARGETS, channels, heads), lambda operator: operator(balls, nodes, edges.informing)),
     }
     found = {}
-    fits, used_by.kernels_fit = used_by.kernels_fit, lambda _: fuse
+    fits, used_by.kernels_usable = used_by.kernels_usable, lambda _: fuse
     try:
         for name, (operator, call) in operators.items():
             for parameter in operator.parameters():
@@ -62,7 +62,7 @@ def results(device, samples, length, channels, heads, fuse):
                 for leaf, g in zip(leaves, torch.autograd.grad(out, leaves.values(), gradient), strict=True)
             }
     finally:
-        used_by.kernels_fit = fits
+        used_by.kernels_usable = fits
     return found
 
 

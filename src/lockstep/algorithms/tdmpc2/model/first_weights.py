@@ -8,8 +8,8 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.model.official import read_official
 from lockstep.errors import UserError
-from lockstep.storage.tensor_file import Form
-from lockstep.storage.weights import load_weights, misfit
+from lockstep.storage.tensor_file import TensorSpec
+from lockstep.storage.weights import load_weights, shape_difference
 
 OFFICIAL = ".pt"
 """Suffix of the official program's checkpoints."""
@@ -29,8 +29,8 @@ def fitting_weights(path: Path, model: TDMPC2Model) -> dict[str, Tensor]:
     # The official program does not save the value scale; it converges again within a few hundred updates.
     scale = {"value_scale": needed["value_scale"]}
 
-    def refuse_others(weights: Mapping[str, Tensor | Form]) -> None:
-        if problem := misfit(scale | dict(weights), needed):
+    def refuse_others(weights: Mapping[str, Tensor | TensorSpec]) -> None:
+        if problem := shape_difference(scale | dict(weights), needed):
             raise UserError(f"checkpoint {path}: {problem}; use its task and model_size")
 
     if path.suffix != OFFICIAL:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 from lockstep.compute.ops.products import product
 from lockstep.workloads.cricket.network import fused
 from lockstep.workloads.cricket.network.edges import Edges, additive_mask
@@ -91,7 +91,7 @@ class BallAttention(nn.Module):
         """Messages to each node; mask (B, T or 1, L): which balls it reads; 0 if it reads none."""
         targets, heads, depth = self.attention.shape
         source, target = self.source(balls), self.target(nodes)
-        if kernels_fit(source.device):
+        if kernels_usable(source.device):
             return fused.node_attention(source, target.to(source.dtype), self.attention, mask)
         source = source.view(*balls.shape[:2], targets, heads, depth)
         target = target.view(-1, 1, targets, heads, depth)
@@ -123,7 +123,7 @@ class GapAttention(nn.Module):
     def forward(self, balls: Tensor, edges: Edges) -> Tensor:
         """Messages to each ball; an edge's feature adds its multiple of `edge` to keys and values."""
         query, key, value = self.query(balls), self.key(balls), self.value(balls)
-        if kernels_fit(query.device):
+        if kernels_usable(query.device):
             numbers = edges.number, edges.own_number
             return fused.gap_attention(query, key, value, self.edge, edges.allowed, *numbers)
         relations, heads, depth = self.edge.shape
@@ -160,7 +160,7 @@ class MatchupAttention(nn.Module):
     def forward(self, balls: Tensor, edges: Edges) -> Tensor:
         """Messages to each ball, from up to MATCHUP_BALLS earlier balls of its matchup."""
         order, rank = edges.order, edges.rank
-        if kernels_fit(balls.device):
+        if kernels_usable(balls.device):
             source, target = self.source(balls), self.target(balls)
             return fused.matchup_attention(source, target, self.attention, order, rank, MATCHUP_BALLS)
         inverse, window = edges.inverse, edges.window

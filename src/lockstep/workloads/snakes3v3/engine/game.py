@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lockstep.compute.kernels import kernels_fit
+from lockstep.compute.kernels import kernels_usable
 from lockstep.workloads.snakes3v3.engine import beans, start
 from lockstep.workloads.snakes3v3.engine.boards import Boards
 from lockstep.workloads.snakes3v3.engine.random_draws import start_words
@@ -41,7 +41,7 @@ class SnakesGame(Boards):
         super().__init__(rules, index, device)
         self.seed = seed
         self._sparse = device.type == "cpu" if sparse is None else sparse
-        self._fused = FusedStep(self, seed) if sparse is None and kernels_fit(device) else None
+        self._fused = FusedStep(self, seed) if sparse is None and kernels_usable(device) else None
         self._moves = self._fused or (SparseStep(self, seed) if self._sparse else DenseStep(self, seed))
 
     def reset(self) -> None:

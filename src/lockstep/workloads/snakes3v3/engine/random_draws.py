@@ -26,7 +26,7 @@ def step_words(seed: int, index: Tensor, clock: Tensor, steps: int) -> Tensor:
     """The two words of each board for this step and the next ones, by the boards' clocks (E,): (steps, 2, E) int64."""
     # One more block than the steps need, because a board's clock may be in the middle of its first block.
     blocks = torch.arange(steps // 2 + 1, device=index.device)[:, None] + (clock >> 1)
-    words = random.words(seed, STEP, index, blocks, torch.zeros_like(clock))
+    words = random.random_words(seed, STEP, index, blocks, torch.zeros_like(clock))
     pairs = torch.stack(words, dim=1).view(-1, 2, len(clock))
     return pairs.gather(0, torch.arange(steps, device=index.device)[:, None, None].expand(-1, 2, -1) + (clock & 1))
 
@@ -35,4 +35,4 @@ def start_words(seed: int, index: Tensor, episode: Tensor) -> Tensor:
     """(12, R) words for the start of the episode of each board."""
     # Twelve words are enough for 6 snakes and up to 5 beans.
     draws = torch.arange(3, device=index.device)[:, None]
-    return torch.cat(random.words(seed, START, index, episode, draws))
+    return torch.cat(random.random_words(seed, START, index, episode, draws))

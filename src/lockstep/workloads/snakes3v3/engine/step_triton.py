@@ -25,7 +25,7 @@ _SLOTS = tl.constexpr(8)
 
 @triton.jit
 def _words(index, step, draw, purpose, keys):
-    """The same four words as `lockstep.compute.random.words`."""
+    """The same four words as `lockstep.compute.random.random_words`."""
     return philox(index & _MASK, step & _MASK, tl.full((), draw, tl.int64), purpose, tl.load(keys), tl.load(keys + 1))
 
 

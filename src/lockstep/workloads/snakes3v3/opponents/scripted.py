@@ -31,7 +31,7 @@ _BLOCKED_AT_LEVEL_3 = 5.0
 def random_action(game: SnakesGame, players: Sequence[int]) -> Tensor:
     """Uniformly random."""
     # The counter is a tensor because a Python number would be copied to the device, which CUDA graphs do not allow.
-    word = random.words(game.seed, "snakes3v3-random", game.index, game.clock, torch.zeros_like(game.clock))[0]
+    word = random.random_words(game.seed, "snakes3v3-random", game.index, game.clock, torch.zeros_like(game.clock))[0]
     # Two bits of one word for each player, so that players are independent.
     return (word[:, None] >> 2 * selection(tuple(players), game.device)) & 3
 

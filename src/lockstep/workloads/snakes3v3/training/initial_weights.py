@@ -6,8 +6,8 @@ from pathlib import Path
 from torch import Tensor
 
 from lockstep.errors import UserError
-from lockstep.storage.tensor_file import Form
-from lockstep.storage.weights import load_weights, misfit
+from lockstep.storage.tensor_file import TensorSpec
+from lockstep.storage.weights import load_weights, shape_difference
 from lockstep.workloads.snakes3v3.observations.observe import SIZES
 from lockstep.workloads.snakes3v3.settings import SnakesConfig, SnakesSettings
 
@@ -24,7 +24,7 @@ def stored_weights(config: SnakesConfig, needed: Mapping[str, Tensor]) -> dict[s
     return load_weights(path, lambda forms: _refuse_mismatch(settings, forms, needed))[0]
 
 
-def _refuse_mismatch(settings: SnakesSettings, weights: Mapping[str, Form], needed: Mapping[str, Tensor]) -> None:
+def _refuse_mismatch(settings: SnakesSettings, weights: Mapping[str, TensorSpec], needed: Mapping[str, Tensor]) -> None:
     source = f"load_model {settings.load_model}"
     first = weights.get(_FIRST_LAYER)
     # Another kind of observation is the usual mistake, so it is reported before any other difference.
@@ -33,5 +33,5 @@ def _refuse_mismatch(settings: SnakesSettings, weights: Mapping[str, Form], need
         kind = next((kind for kind, size in SIZES.items() if size == found), None)
         hint = f"add --observation {kind}" if kind else f"known sizes: {', '.join(map(str, SIZES.values()))}"
         raise UserError(f"{source}: sees {found} numbers, observation {settings.observation} has {expected}; {hint}")
-    if problem := misfit(weights, needed):
+    if problem := shape_difference(weights, needed):
         raise UserError(f"{source}: {problem}; use the algo, critic and sizes it was trained with")

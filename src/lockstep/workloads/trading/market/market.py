@@ -62,7 +62,7 @@ class Market:
         self._replays = bool(historical.any())
         self.constant_volatility = self.paths.constant_volatility and not self._replays
         self.dice = dice
-        # Created once: `random.words` would create it in every step.
+        # Created once: `random.random_words` would create it in every step.
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
         self.term = self.paths.term(~self.historical)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
@@ -139,7 +139,7 @@ class Market:
         records = self._records
         assert records is not None
         # A 32-bit word times N, shifted by 32 bits, is a uniform number from 0 to N - 1.
-        word = random.words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
+        word = random.random_words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
         start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
         self.row.copy_(torch.where(ended & self.historical, start, self.row))
         self._take(self.spot, records.close)

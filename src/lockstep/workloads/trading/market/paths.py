@@ -112,7 +112,7 @@ class Dice:
     def _draw(self, clock: Tensor) -> tuple[Tensor, Tensor]:
         """(4, D, E) normals and (4, D, E) uniforms of D days from `clock` on."""
         # Four words of (2, D, E): the first of the two draws becomes the normals, the second the uniforms.
-        words = random.words(self._seed, _PURPOSE, self._index, clock + self._days, self._draws)
+        words = random.random_words(self._seed, _PURPOSE, self._index, clock + self._days, self._draws)
         # (0, 1] instead of [0, 1), because of the logarithms here and in `Paths.day`.
         unit = 1.0 - random.to_unit(torch.stack(words)).to(torch.float64)
         # Box-Muller: two uniforms make two normals.

@@ -34,7 +34,7 @@ def random_action(env: TradingEnv) -> Tensor:
     """Draw one of the eleven actions uniformly."""
     # Keyed by account and clock, so that the world size does not matter. A 32-bit word times N, shifted by 32 bits, is
     # a uniform number from 0 to N - 1.
-    word = random.words(env.seed, "trading-random", env.index, env.market.clock, torch.zeros_like(env.index))[0]
+    word = random.random_words(env.seed, "trading-random", env.index, env.market.clock, torch.zeros_like(env.index))[0]
     return (word * len(ACTIONS)) >> 32
 
 

@@ -3,14 +3,14 @@ import os
 import pytest
 
 from lockstep.launch import rank_process
-from lockstep.run import hand_over
-from lockstep.run.hand_over import Wanted
+from lockstep.run import requested_run
+from lockstep.run.requested_run import RequestedRun
 from lockstep.workloads import registry
 
 
 def wanted():
     snake = registry.load("snake").preset("debug")
-    return Wanted(snake.replace(gamma=0.97, auto_scale=True), snake.replace(gamma=0.97, n_envs=64), ("a note",))
+    return RequestedRun(snake.replace(gamma=0.97, auto_scale=True), snake.replace(gamma=0.97, n_envs=64), ("a note",))
 
 
 @pytest.fixture
@@ -21,16 +21,16 @@ def rank_of_ours(monkeypatch):
 
 
 def test_a_rank_receives_what_its_launcher_resolved(rank_of_ours):
-    with hand_over.handed_over(wanted()):
-        assert hand_over.received(registry.load("snake").read_config) == wanted()
-    assert hand_over.VARIABLE not in os.environ
+    with requested_run.handed_over(wanted()):
+        assert requested_run.received(registry.load("snake").read_config) == wanted()
+    assert requested_run.VARIABLE not in os.environ
 
 
 def test_a_process_that_is_no_rank_of_our_launcher_reads_its_own_words(rank_of_ours, monkeypatch):
-    assert hand_over.received(registry.load("snake").read_config) is None
-    with hand_over.handed_over(wanted()):
+    assert requested_run.received(registry.load("snake").read_config) is None
+    with requested_run.handed_over(wanted()):
         monkeypatch.delenv(rank_process.LAUNCHER_VARIABLE)
-        assert hand_over.received(registry.load("snake").read_config) is None
+        assert requested_run.received(registry.load("snake").read_config) is None
 
 
 def test_a_name_is_given_to_both_configurations():

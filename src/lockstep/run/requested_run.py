@@ -18,7 +18,7 @@ VARIABLE = "LOCKSTEP_WANTED"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedRun:
     """A run as the user asked for it."""
 
     asked: AnyConfig
@@ -28,13 +28,13 @@ class Wanted:
     notes: tuple[str, ...] = ()
     """Lines to print about it."""
 
-    def named(self, name: str) -> "Wanted":
+    def named(self, name: str) -> "RequestedRun":
         """A copy with a name for the run."""
         return replace(self, asked=self.asked.replace(run_name=name), config=self.config.replace(run_name=name))
 
 
 @contextlib.contextmanager
-def handed_over(wanted: Wanted) -> Iterator[None]:
+def handed_over(wanted: RequestedRun) -> Iterator[None]:
     """Processes started within this context find the run in their environment; see `received`."""
     content = {"asked": to_yaml(wanted.asked), "config": to_yaml(wanted.config), "notes": wanted.notes}
     os.environ[VARIABLE] = json.dumps(content)
@@ -44,7 +44,7 @@ def handed_over(wanted: Wanted) -> Iterator[None]:
         del os.environ[VARIABLE]
 
 
-def received(read: Callable[[str, str], AnyConfig]) -> Wanted | None:
+def received(read: Callable[[str, str], AnyConfig]) -> RequestedRun | None:
     """What our launcher passed to this rank; None for a process that was started in another way.
 
     read: parses a configuration from a text and the name of its source.
@@ -55,4 +55,4 @@ def received(read: Callable[[str, str], AnyConfig]) -> Wanted | None:
         return None
     content = json.loads(text)
     asked, config = (read(content[name], VARIABLE) for name in ("asked", "config"))
-    return Wanted(asked, config, tuple(content["notes"]))
+    return RequestedRun(asked, config, tuple(content["notes"]))
