@@ -189,9 +189,12 @@ def _shrunk(image: Row, factor: int) -> Row:
     """An image (channels, height, width) of means of square blocks; an incomplete block at the edge is left out."""
     if factor == 1:
         return image
-    channels, height, width = image.shape[0], image.shape[1] // factor, image.shape[2] // factor
-    blocks = image[:, : height * factor, : width * factor].reshape(channels, height, factor, width, factor)
-    return np.rint(blocks.mean((2, 4), dtype=np.float32)).astype(np.uint8)
+    height, width = image.shape[1] // factor * factor, image.shape[2] // factor * factor
+    whole = image[:, :height, :width].astype(np.uint32)
+    # Sums of slices: ten times as fast as a mean over the axes of blocks.
+    rows: Any = sum(whole[:, first::factor] for first in range(factor))
+    total: Any = sum(rows[:, :, first::factor] for first in range(factor))
+    return ((total + factor * factor // 2) // (factor * factor)).astype(np.uint8)
 
 
 def _shaped(value: Any, expected: tuple[int, ...]) -> Row:

@@ -60,6 +60,12 @@ class TeamRows:
                 row[number * size : (number + 1) * size] = self.each.encode(seen[agent])
         return row
 
+    def without(self, left: Collection[Any], row: Observation) -> Observation:
+        """A row with zeros for agents that left."""
+        parts = row.copy().reshape(len(self.agents), -1)
+        parts[[agent in left for agent in self.agents]] = 0
+        return parts.ravel()
+
 
 def team_rows(env: Any, source: str, shrink: int = 1) -> TeamRows:
     """The row formats of an environment; UserError if its agents differ or cannot be learned together."""
@@ -141,15 +147,16 @@ class ParallelSimulation:
         left = [agent for agent, gone in zip(self._rows.agents, self._gone(results), strict=True) if gone]
         self._present = [agent for agent in self._env.agents if agent not in left]
         over = not self._present
+        row = self._rows.encode(seen, {*seen, *self._present})
         cut = bool(results[AGENT_TRUNCATED].any())
         return Outcome(
-            self._rows.encode(seen, [agent for agent in self._rows.agents if agent in seen]),
+            row,
             float(results[AGENT_REWARD].sum(dtype=np.float64)),
             over and not cut,
             over and cut,
             0.0,
             agents=results,
-            following=None if over else self._rows.encode(seen, self._present),
+            following=self._rows.without(left, row) if left and not over else None,
         )
 
     def _results(self, acted: Collection[Any], rewards: Any, terminated: Any, truncated: Any) -> Floats:

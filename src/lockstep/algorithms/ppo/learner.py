@@ -199,9 +199,9 @@ class PPOLearner(Learner):
         for epoch in range(self._settings.n_epochs):
             self._draw_dropout(epoch)
             orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
-            moments, counts = self._advantage_moments(orders)
+            moments = self._advantage_moments(orders)
             for number in range(moments.shape[0]):
-                self._choose(orders, moments, counts, number)
+                self._choose(orders, moments, number)
                 learned.add(replica.backward(self._batches))
                 learned.moved(*self._descend())
             epochs += 1
@@ -240,11 +240,8 @@ class PPOLearner(Learner):
         samples = settings.batch_size // (self._world.lanes.total * length)
         return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
 
-    def _advantage_moments(self, orders: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Of each minibatch's advantages over all ranks: (M, 2) mean and standard deviation, and (M,) their count.
-
-        Called by every rank.
-        """
+    def _advantage_moments(self, orders: list[Tensor]) -> Tensor:
+        """(M, 3) mean, deviation and count of each minibatch's advantages over all ranks. Called by every rank."""
         parts = []
         for collector, order in zip(self._collectors, orders, strict=True):
             # (T, L, M, B) -> (M, L, B, T): one row of samples for each minibatch.
@@ -257,17 +254,17 @@ class PPOLearner(Learner):
                 )
             )
         sums = self._world.total(parts)
-        return mean_and_deviation(sums), sums[:, 2]
+        return torch.cat((mean_and_deviation(sums), sums[:, 2:].to(torch.float32)), 1)
 
-    def _choose(self, orders: list[Tensor], moments: Tensor, counts: Tensor, number: int) -> None:
+    def _choose(self, orders: list[Tensor], moments: Tensor, number: int) -> None:
         """Point the micro-batches at minibatch `number`."""
         for order, batches in zip(orders, self._batches, strict=True):
             pieces = order[:, number].chunk(len(batches), dim=1)
             for batch, piece in zip(batches, pieces, strict=True):
                 batch.index.copy_(piece.reshape(-1))
-                batch.moments.copy_(moments[number])
+                batch.moments.copy_(moments[number, :2])
                 if isinstance(batch.share, Tensor):
-                    batch.share.copy_(1.0 / counts[number].clamp(min=1.0))
+                    batch.share.copy_(1.0 / moments[number, 2].clamp(min=1.0))
 
     def _too_far(self, learned: GradientSteps) -> bool:
         """Whether the policy's KL divergence exceeds the limit, decided by all ranks together. Called by every rank."""
