@@ -103,7 +103,7 @@ def pairs(_: Options) -> Tally:
         both = [Going(made.words(name, 2, "--max-updates", "2"), made.folder / name) for name in names]
         ended = [going.ended() for going in both]
         tally.count(all(one.code == 0 and not one.left for one in ended), ended[0])
-    return tally.add(tests("tests/distributed/test_store.py", "-k", "taken")(_))
+    return tally.add(tests("tests/launch/test_sockets.py", "-k", "taken")(_))
 
 
 WANDB = """

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from lockstep.config.fields import FieldGroup, FieldHelp, Setting, describe_fields, settings_of
+from lockstep.config.fields import FieldGroup, FieldHelp, Setting, describe_fields, nearest, settings_of
+from lockstep.config.values import shown
 from lockstep.errors import UserError
 
 
@@ -70,6 +71,10 @@ class Schema:
         """The values of each section."""
         parts: dict[str, dict[str, Any]] = {section: {} for section in self.sections}
         for name, value in values.items():
+            if name not in self.section_of:
+                near = nearest(name, list(self.section_of))
+                hint = f"; the nearest is {near}" if near else ""
+                raise UserError(f"{shown(name)}: unknown setting{hint}")
             parts[self.section_of[name]][name] = value
         return parts
 
