@@ -50,7 +50,8 @@ ATTACKS = [
     "💥",
 ]
 # Verbs that only look; the others would start ranks for the lines that happen to be right.
-LOOKING = ["plan", "list", "runs", "help", *(set(VERBS) - {"train", "resume", "verify", "bench", "doctor"})]
+WORKING = {"train", "resume", "verify", "bench", "doctor", "check", "new", "sweep"}
+LOOKING = ["plan", "list", "runs", "help", *(set(VERBS) - WORKING)]
 
 
 def test_no_command_line_ends_in_a_traceback(capsys, tmp_path, monkeypatch):
@@ -70,7 +71,9 @@ def test_no_command_line_ends_in_a_traceback(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("verb", ["train", "resume", "verify", "bench", "eval", "play", "export", "doctor"])
+@pytest.mark.parametrize(
+    "verb", ["train", "resume", "verify", "bench", "eval", "play", "export", "doctor", "check", "sweep"]
+)
 def test_an_attack_in_place_of_a_name_is_refused(verb, attack, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([verb, attack]) in (2, 4)

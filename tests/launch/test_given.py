@@ -51,5 +51,5 @@ def test_a_file_that_others_can_write_is_not_read(monkeypatch):
 
 
 def test_an_object_of_another_process_is_asked_for():
-    with pytest.raises(UserError, match="given/nobody: was given to .* as a Python object, which is not stored"):
+    with pytest.raises(UserError, match=r"given/nobody: was given to .* as a Python object, which is not stored"):
         given.fetch("given/nobody")

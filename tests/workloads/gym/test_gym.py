@@ -89,6 +89,15 @@ def test_a_forbidden_action_is_never_taken(tmp_path):
     assert run.status.step == 3 * 256
 
 
+def test_a_resumed_run_ends_in_the_same_bits(tmp_path):
+    settings = SMALL | {"sync": "exact", "runs_dir": tmp_path, "env_id": "CartPole-v1"}
+    whole = lockstep.train("gym", **settings)
+    lockstep.train("gym", **(settings | {"max_updates": 2, "run_name": "stopped"}))
+    resumed = lockstep.train("gym", run_name="stopped", **settings)
+    assert same(whole, resumed)
+
+
+@pytest.mark.slow  # tests/golden has one and three ranks in a pool
 def test_one_two_and_three_ranks_train_the_same_model_and_a_resumed_run_too(tmp_path):
     settings = SMALL | {"sync": "exact", "runs_dir": tmp_path}
     one = lockstep.train("gym", env_id="CartPole-v1", **settings)
