@@ -29,6 +29,7 @@ class AgentsEnv(HostedTeamEnv):
         workers: int = 1,
         stage: WorkerPool | None = None,
         team_reward: bool = False,
+        timeout: float = 300.0,
     ) -> None:
         """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render."""
         count, size = len(index), facts.agents * facts.rows.each.size
@@ -39,6 +40,7 @@ class AgentsEnv(HostedTeamEnv):
                 (facts.spec.to_json(),) * count,
                 (facts.agents,) * count,
                 Sizes(size, facts.agents, dtype, facts.agents),
+                timeout=timeout,
             ),
             [_NO_LIMIT] * count,
             index,
@@ -68,7 +70,7 @@ def agents_problem(settings: GymSettings) -> TeamProblem:
 
     def environments(index: Tensor, seed: int, team_reward: bool = False) -> AgentsEnv:
         workers = settings.env_workers or torch.get_num_threads()
-        return AgentsEnv(facts, index, seed, workers, team_reward=team_reward)
+        return AgentsEnv(facts, index, seed, workers, team_reward=team_reward, timeout=settings.env_timeout)
 
     return TeamProblem(
         name="gym",

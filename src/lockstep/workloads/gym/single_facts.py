@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from lockstep.envs import gym_simulation
+from lockstep.envs.env_sources import thing_of
 from lockstep.envs.gym_simulation import EnvSpec, Resume, quiet
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.spaces import Actions, Continuous, Discrete
@@ -51,11 +52,12 @@ class Facts:
 
 def facts_of(settings: GymSettings) -> Facts:
     """Open the environment once and look at it; UserError if it cannot be used."""
-    return _facts(settings)
+    return _facts(settings, thing_of(settings.env_id))
 
 
 @cache
-def _facts(settings: GymSettings) -> Facts:
+def _facts(settings: GymSettings, thing: object) -> Facts:
+    # Cached by the object, too: in a notebook a function of the same name may have been defined anew.
     spec = EnvSpec(
         settings.env_id,
         settings.arguments(),
