@@ -135,15 +135,16 @@ def weights_of(name):
 
 
 def test_a_file_trains_and_resumes_and_so_do_its_functions_by_name(outside):
-    common = ("--device", "cpu", "--sync", "exact", "--batch-size", "64", "--epochs", "2", "--ranks", "1")
-    outside("train", "./digits.py", *common, "--run-name", "whole", "--learning-rate", "1e-3")
-    outside("train", "./digits.py", *common, "--run-name", "halves", "--learning-rate", "1e-3", "--max-updates", "30")
+    common = ("--device", "cpu", "--sync", "exact", "--batch-size", "128", "--epochs", "1", "--ranks", "1")
+    common += ("--learning-rate", "1e-3", "--ema-decay", "0")
+    outside("train", "./digits.py", *common, "--run-name", "whole")
+    outside("train", "./digits.py", *common, "--run-name", "halves", "--max-updates", "5")
     outside("resume", "halves", "--max-updates", "0", "--ranks", "2")
     assert weights_of("halves") == weights_of("whole")
     found = json.loads(outside("eval", "whole", "--json"))
     assert (found["workload"], found["samples"]) == ("digits", 297)
     names = ("--model", "digits.py:network", "--train-data", "parts.py:train", "--val-data", "parts.py:val")
-    outside("train", "fit", *common, *names, "--run-name", "named", "--learning-rate", "1e-3")
+    outside("train", "fit", *common, *names, "--run-name", "named")
     assert weights_of("named") == weights_of("whole")
 
 
@@ -154,5 +155,5 @@ def test_a_file_is_proved(outside):
 
 @pytest.mark.slow
 def test_digits_are_learned_to_98_percent(outside):
-    outside("train", "./digits.py", "--device", "cpu", "--ranks", "1", "--run-name", "digits")
+    outside("train", "./digits.py", "--device", "cpu", "--ranks", "1", "--threads", "1", "--run-name", "digits")
     assert json.loads(outside("eval", "runs/digits/best", "--json"))["accuracy"] >= 0.98
