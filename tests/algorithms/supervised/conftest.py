@@ -8,7 +8,7 @@ from lockstep.algorithms.supervised.algorithm import Supervised
 from lockstep.algorithms.supervised.problem import DataProblem
 from lockstep.algorithms.supervised.settings import SupervisedSettings
 from lockstep.compute import random
-from lockstep.compute.ops.dropout import CounterDropout
+from lockstep.compute.ops.dropout import NoiseDropout
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
 
@@ -37,7 +37,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(3)
         self.inner, self.outer = nn.Linear(2, 8), nn.Linear(8, 2)
-        self.dropout = CounterDropout(rate, "inner")
+        self.dropout = NoiseDropout(rate, "inner")
 
     def forward(self, inputs, noise):
         return self.outer(self.dropout(torch.tanh(self.inner(inputs[:, :2])), noise))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 _GOLDEN, _FIRST, _SECOND = -0x61C88647, -0x7A143595, -0x3D4D51CB
 
 
-class CounterDropout(nn.Module):
+class NoiseDropout(nn.Module):
     """Drops a share of each sample's elements and scales up the others; without noise it is the identity."""
 
     def __init__(self, rate: float, place: str) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.compute.ops.dropout import CounterDropout, bernoulli
+from lockstep.compute.ops.dropout import NoiseDropout, bernoulli
 from lockstep.workloads.cricket.columns import (
     BALL_FEATURES,
     CAREER_COLUMNS,
@@ -110,7 +110,7 @@ class ContextEncoder(nn.Module):
         )
         self.bias = nn.Parameter(torch.zeros(nodes, channels))
         self.first_norm = NodeNorm(nodes, channels)
-        self.dropout = CounterDropout(dropout, "context encoder")
+        self.dropout = NoiseDropout(dropout, "context encoder")
         self.last = NodeLinear(nodes, channels, channels)
         self.last_norm = NodeNorm(nodes, channels)
         # Not persistent: a constant of the layout, which a checkpoint need not store.
@@ -156,7 +156,7 @@ class BallEncoder(nn.Module):
         super().__init__()
         self.first = nn.Linear(len(BALL_FEATURES) + 2 * embeddings.player.embedding_dim, channels)
         self.first_norm = nn.LayerNorm(channels)
-        self.dropout = CounterDropout(dropout, "ball encoder")
+        self.dropout = NoiseDropout(dropout, "ball encoder")
         self.last = nn.Linear(channels, channels)
         self.last_norm = nn.LayerNorm(channels)
 

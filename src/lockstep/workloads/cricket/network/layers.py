@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lockstep.compute.ops.dropout import CounterDropout
+from lockstep.compute.ops.dropout import NoiseDropout
 from lockstep.workloads.cricket.network import graph
 from lockstep.workloads.cricket.network.edges import Edges
 from lockstep.workloads.cricket.network.graph import BALL_RELATIONS, CONTEXT, GROUPS, INFORMING_BALLS, PLAYER_RELATIONS
@@ -112,7 +112,7 @@ class ContextLayer(nn.Module):
         self.informs = BallAttention(len(GROUPS["dynamics"]), channels, heads) if reads and informs else None
         self.bias = nn.Parameter(torch.zeros(len(CONTEXT), channels))
         self.norm = NodeNorm(len(CONTEXT), channels)
-        self.dropout = CounterDropout(dropout, f"{place} context")
+        self.dropout = NoiseDropout(dropout, f"{place} context")
 
     def forward(self, nodes: Nodes, edges: Edges | None, film: Tensor | None, noise: Tensor | None) -> Tensor:
         """The context nodes after this round; film: (B, N, 2, C) factor and shift of each."""
@@ -147,7 +147,7 @@ class QueryLayer(nn.Module):
         self.from_balls = BallAttention(1, channels, heads) if attends and graph.reads_balls(kept) else None
         self.bias = nn.Parameter(torch.zeros(channels))
         self.norm = nn.LayerNorm(channels)
-        self.dropout = CounterDropout(dropout, f"{place} query")
+        self.dropout = NoiseDropout(dropout, f"{place} query")
 
     @staticmethod
     def _single(nodes: int, channels: int) -> nn.Linear:
@@ -175,7 +175,7 @@ class BallLayer(nn.Module):
         super().__init__()
         self.messages = BallMessages(channels, heads, kept)
         self.norm = nn.LayerNorm(channels)
-        self.dropout = CounterDropout(dropout, f"{place} balls")
+        self.dropout = NoiseDropout(dropout, f"{place} balls")
 
     def forward(self, balls: Tensor, edges: Edges, film: Tensor | None, noise: Tensor | None) -> Tensor:
         """The balls after this round: (B, L, C); film is the same for all of them."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.compute.ops.dropout import CounterDropout
+from lockstep.compute.ops.dropout import NoiseDropout
 from lockstep.workloads.cricket.columns import STATE_COLUMNS
 from lockstep.workloads.cricket.data.samples import Samples
 from lockstep.workloads.cricket.network.graph import CONTEXT
@@ -72,7 +72,7 @@ class MatchupReadout(nn.Module):
         super().__init__()
         self.pair = nn.Linear(2 * channels, channels)
         self.pair_norm = nn.LayerNorm(channels)
-        self.dropout = CounterDropout(dropout, "matchup readout")
+        self.dropout = NoiseDropout(dropout, "matchup readout")
         self.pair_last = nn.Linear(channels, channels)
         self.lend = nn.Linear(channels, channels // 4)
         self.lend_last = nn.Linear(channels // 4, channels)
@@ -96,7 +96,7 @@ class Head(nn.Module):
         self.first, self.first_norm = nn.Linear(inputs, channels), nn.LayerNorm(channels)
         self.second, self.second_norm = nn.Linear(channels, channels // 2), nn.LayerNorm(channels // 2)
         self.last = nn.Linear(channels // 2, len(prior))
-        self.dropouts = nn.ModuleList(CounterDropout(dropout, f"{place} {number}") for number in range(2))
+        self.dropouts = nn.ModuleList(NoiseDropout(dropout, f"{place} {number}") for number in range(2))
         # The bias makes the untrained network predict the frequency of each outcome.
         nn.init.zeros_(self.last.weight)
         with torch.no_grad():
