@@ -19,13 +19,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from lockstep.compute.ops.dropout import bernoulli, salt_of
 from lockstep.errors import RunFailed, UserError
 
-_MASK = 0xFFFFFFFF
-# Two rounds of xor-shift and multiply mix 32 bits well. The multipliers are below 2^31, so that the products fit into
-# int64: a compiled kernel may not rely on products that wrap around.
-_MULTIPLIERS = (0x21F0AAAD, 0x735A2D97)
-_GOLDEN = 0x9E3779B9
+_MOST_USES = 64
+"""Uses of one layer in a forward pass until its masks repeat."""
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
@@ -62,6 +60,8 @@ class CounterDropout(nn.Module):
         super().__init__()
         self.p = rate
         self._layer, self._words, self._by_channel = layer, words, by_channel
+        # One for each use of the layer in a forward pass; known in advance, so that it can be compiled.
+        self._salts = [salt_of(f"dropout {layer}, use {use}") for use in range(_MOST_USES)]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Drop units of samples (B, ...), or channels of samples (B, C, ...)."""
@@ -74,27 +74,14 @@ class CounterDropout(nn.Module):
                 "the samples must be the first axis"
             )
         shape = inputs.shape[:2] if self._by_channel else inputs.shape
-        keep = _bits(words, shape.numel() // len(words), self._layer, call) >= round(self.p * 2**32)
+        element = torch.arange(shape.numel() // len(words), dtype=torch.int32, device=words.device)
+        keep = bernoulli(words.unsqueeze(-1), element, self._salts[call % len(self._salts)], 1.0 - self.p)
         factor = keep.to(inputs.dtype) * (1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0)
         return inputs * factor.view(*shape, *[1] * (inputs.ndim - len(shape)))
 
     def extra_repr(self) -> str:
         """As nn.Dropout shows itself."""
         return f"p={self.p}"
-
-
-def _bits(words: Tensor, elements: int, layer: int, call: int) -> Tensor:
-    """(B, elements) 32 random bits each, in int64."""
-    salt = (layer * _GOLDEN + call * _MULTIPLIERS[0] + 1) & _MASK
-    of_element = _mixed(torch.arange(elements, device=words.device) + 1)
-    return _mixed(_mixed(words ^ salt).unsqueeze(-1) ^ of_element)
-
-
-def _mixed(word: Tensor) -> Tensor:
-    """A 32-bit hash of 32-bit words: every bit of the result depends on every bit of the word."""
-    word = ((word ^ (word >> 16)) * _MULTIPLIERS[0]) & _MASK
-    word = ((word ^ (word >> 15)) * _MULTIPLIERS[1]) & _MASK
-    return word ^ (word >> 15)
 
 
 def counted_dropout(network: nn.Module) -> DropoutWords | None:

@@ -3,7 +3,7 @@
 import torch
 
 from lockstep.compute import random
-from lockstep.compute.ops.dropout import NoiseDropout, bernoulli
+from lockstep.compute.ops.dropout import NoiseDropout, bernoulli, salt_of
 
 NOISE = random.random_words(7, "noise", torch.arange(500), 0)[0]
 
@@ -40,5 +40,5 @@ def test_without_noise_nothing_changes():
 
 def test_probabilities_of_one_and_zero():
     number = torch.arange(500, dtype=torch.int32)
-    assert bool(bernoulli(NOISE, number, "x", 1.0).all())
-    assert not bool(bernoulli(NOISE, number, "x", 0.0).any())
+    assert bool(bernoulli(NOISE, number, salt_of("x"), 1.0).all())
+    assert not bool(bernoulli(NOISE, number, salt_of("x"), 0.0).any())

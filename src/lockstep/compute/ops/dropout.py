@@ -21,21 +21,27 @@ class NoiseDropout(nn.Module):
     def __init__(self, rate: float, place: str) -> None:
         """`place`: a name for this layer; layers of different names drop different elements."""
         super().__init__()
-        self._rate, self._place = rate, place
+        self._rate, self._salt = rate, salt_of(place)
 
     def forward(self, value: Tensor, noise: Tensor | None) -> Tensor:
         """Set some of value (B, ...) to 0; noise (B,) int64: a random 32-bit word for each sample, None to evaluate."""
         if noise is None or not self._rate:
             return value
         cell = torch.arange(value[0].numel(), dtype=torch.int32, device=value.device).view(value.shape[1:])
-        keep = bernoulli(noise.view(-1, *[1] * (value.dim() - 1)), cell, self._place, 1.0 - self._rate)
+        keep = bernoulli(noise.view(-1, *[1] * (value.dim() - 1)), cell, self._salt, 1.0 - self._rate)
         return value * (keep.to(value.dtype) * (1.0 / (1.0 - self._rate)))
 
 
-def bernoulli(noise: Tensor, number: Tensor, place: str, probability: float) -> Tensor:
-    """True with this probability, from noise (random 32-bit words in int64) and number (int32), broadcast together."""
-    # A 32-bit hash of the name, shifted into the range of int32.
-    salt = zlib.crc32(place.encode()) - (1 << 31)
+def salt_of(place: str) -> int:
+    """A 32-bit hash of a name, in the range of int32. Computed outside of forward passes: dynamo cannot trace it."""
+    return zlib.crc32(place.encode()) - (1 << 31)
+
+
+def bernoulli(noise: Tensor, number: Tensor, salt: int, probability: float) -> Tensor:
+    """True with this probability, from noise (random 32-bit words in int64) and number (int32), broadcast together.
+
+    `salt`: an int32; other salts give other results.
+    """
     # Words from 2^31 on become negative: the same 32 bits in an int32.
     word = (noise - ((noise >> 31) << 32)).to(torch.int32) ^ salt
     # The golden ratio spreads consecutive numbers over all bits. The masks make the arithmetic shifts logical ones.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.compute.ops.dropout import NoiseDropout, bernoulli
+from lockstep.compute.ops.dropout import NoiseDropout, bernoulli, salt_of
 from lockstep.workloads.cricket.columns import (
     BALL_FEATURES,
     CAREER_COLUMNS,
@@ -90,7 +90,7 @@ class Embeddings(nn.Module):
             return ids
         # One bit for each (sample, id): depends on the id's value, not on where it occurs.
         word = noise.view(-1, *[1] * (ids.dim() - 1))
-        return ids.masked_fill(bernoulli(word, ids.to(torch.int32), f"id of a {kind}", self._id_dropout), 0)
+        return ids.masked_fill(bernoulli(word, ids.to(torch.int32), salt_of(f"id of a {kind}"), self._id_dropout), 0)
 
 
 class ContextEncoder(nn.Module):
