@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 USAGE = (
-    "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | submission] [--output FILE]\n\n"
+    "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | torch | submission] [--output FILE]\n\n"
     "safetensors: the weights, with workload, step and configuration in the header; `lockstep eval FILE` reads it.\n"
     "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs the extra lockstep[sb3]).\n"
     "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx]).\n"
+    "torch: the same as a program for plain torch: torch.export.load(FILE).module()(observation).\n"
     "submission: a folder for a competition's platform that needs numpy only."
 )
 SAFETENSORS = "safetensors"
-_SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx"}
+_SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx", "torch": ".pt2"}
 """File suffix by format; a format without one is a folder."""
 
 

@@ -1,5 +1,9 @@
 """Environments from outside: ids, classes, files, functions; one result on any number of ranks; resume."""
 
+import json
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -150,3 +154,14 @@ def test_a_policy_acts_on_one_observation_or_a_batch(tmp_path):
     assert env.action_space.contains(action)
     several = policy.act(np.stack([observation, observation]))
     assert several.shape == (2, 1) and np.allclose(several[0], action)
+
+
+def test_an_exported_policy_needs_torch_alone(tmp_path):
+    run = lockstep.train("gym", env_id="CartPole-v1", runs_dir=tmp_path, **SMALL)
+    file = tmp_path / "policy.pt2"
+    assert main(["export", str(run.path), "--format", "torch", "--output", str(file)]) == 0
+    code = f"import sys, torch; print(torch.export.load({str(file)!r}).module()(torch.ones(3, 4))[0].tolist())"
+    code += "; assert 'lockstep' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    probabilities = lockstep.load(run).probabilities(np.ones((3, 4), np.float32))
+    assert np.allclose(torch.tensor(json.loads(done.stdout)).softmax(-1).numpy(), probabilities, atol=1e-6)

@@ -1,8 +1,7 @@
-"""Exports a trained Snake network as a Stable-Baselines3 model or an ONNX graph."""
+"""Exports a trained Snake network as a Stable-Baselines3 model, an ONNX graph or a program of plain torch."""
 
-import logging
-import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
+from lockstep.rl import export
 from lockstep.rl.networks import ActorCritic
 from lockstep.workloads.snake.gym import SnakeGymEnv, rules_of
 from lockstep.workloads.snake.problem import snake_problem
@@ -37,33 +37,20 @@ def write_sb3(config: SnakeConfig, weights: Weights, path: Path) -> None:
         player.save(file)
 
 
-def write_onnx(config: SnakeConfig, weights: Weights, path: Path) -> None:
-    """Write a graph from `observation` (B, 3F, N, N) to `logits` (B, 4) and `value` (B,). Needs onnx and onnxscript."""
-    import onnxscript  # noqa: F401 - fail early: torch imports it late, with another error message
-
-    network = _network(config, weights).eval().requires_grad_(False)
-    boards = torch.zeros(2, *snake_problem(config.workload, World()).observation_shape)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            network,
-            (boards,),
-            path,
-            input_names=["observation"],
-            output_names=["logits", "value"],
-            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-
-
 def _network(config: SnakeConfig, weights: Weights) -> ActorCritic:
     network = config.network.build(snake_problem(config.workload, World()), config)
     network.load_state_dict(dict(weights))
     return network
 
 
-WRITERS: dict[str, Callable[[SnakeConfig, Weights, Path], None]] = {"sb3": write_sb3, "onnx": write_onnx}
+def write_graph(form: str, config: SnakeConfig, weights: Weights, path: Path) -> None:
+    """Write a graph or program from `observation` (B, 3F, N, N) to `logits` (B, 4) and `value` (B,)."""
+    boards = torch.zeros(2, *snake_problem(config.workload, World()).observation_shape)
+    export.WRITERS[form](_network(config, weights), boards, path)
+
+
+WRITERS: dict[str, Callable[[SnakeConfig, Weights, Path], None]] = {
+    "sb3": write_sb3,
+    **{form: partial(write_graph, form) for form in export.WRITERS},
+}
 """By the names in `Snake.exports`."""

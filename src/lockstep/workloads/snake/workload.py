@@ -98,7 +98,7 @@ class Snake(Workload):
         )
     }
     baselines = ("scripted", "random")
-    exports: ClassVar[tuple[str, ...]] = ("sb3", "onnx")
+    exports: ClassVar[tuple[str, ...]] = ("sb3", "onnx", "torch")
     peers: ClassVar[tuple[str, ...]] = ("sb3",)
     like_peers: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preloads = ("lockstep.algorithms.ppo.learner", "lockstep.workloads.snake.problem", "lockstep.workloads.snake.model")
