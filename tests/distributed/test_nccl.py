@@ -18,7 +18,7 @@ def seats(*gpus, nccl=(2, 27, 5), may_share=False, device="cuda"):
 
 
 @pytest.mark.parametrize(
-    ("world", "backend", "words"),
+    ("world", "backend", "description"),
     [
         (seats("a", "b"), "nccl", "NCCL 2.27.5 (one GPU each)"),
         (
@@ -42,9 +42,9 @@ def seats(*gpus, nccl=(2, 27, 5), may_share=False, device="cuda"):
         (seats("", device="mps", nccl=()), "gloo", "gloo: all tensors are in host memory"),
     ],
 )
-def test_the_backend_follows_from_devices_versions_and_shared_gpus(world, backend, words):
+def test_the_backend_follows_from_devices_versions_and_shared_gpus(world, backend, description):
     chosen = nccl.backend_for(world)
-    assert (chosen.backend, chosen.words) == (backend, words)
+    assert (chosen.backend, chosen.description) == (backend, description)
     assert chosen.version == ("" if backend == "gloo" else nccl.spelled(world[0].nccl))
 
 

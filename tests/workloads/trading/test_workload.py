@@ -67,7 +67,7 @@ def test_files_of_bars_are_found_from_any_working_directory(tmp_path, monkeypatc
         ("network=clstm hidden_size=60", "hidden_size 60: must be a multiple of the 8 heads of network clstm"),
         ("network=clstm lstms=two", "network clstm has one cascade for both; leave it out or use --network lstm"),
         ("attention_window=8", "network lstm has no attention; leave it out or use --network clstm"),
-        ("network=gru", "gru: unknown network for trading with ppo; known: lstm, clstm, mlp"),
+        ("network=gru", "gru: unknown network for trading with ppo; known: lstm, clstm, auto, mlp"),
         ("sequence_length=3", "sequence_length 3 does not divide n_steps 8; nearest: 2"),
         ("data=nowhere.csv", "nowhere.csv"),
     ],
@@ -139,7 +139,7 @@ BARS = Path(__file__).parents[3] / "../shared/data/market/us_index_daily.csv.gz"
 def test_real_and_simulated_prices_are_reported_separately():
     config = DEBUG.replace(data=str(BARS), historical_lanes="0-3", end_date="2010-12-31", start_date="2005-01-01")
     _, (note,) = TRADING.fit(config, ())
-    assert "bars, 2005-01-03 to 2010-12-31, those from 20" in note
+    assert "bars, 2005-01-03 to 2010-12-31; those from 20" in note
     learner = learner_of(config)
     (report,) = learner.step()
     real, simulated = (report[f"trading/{kind}_profit_mean"].count for kind in ("historical", "simulated"))

@@ -2,11 +2,14 @@
 
 from collections.abc import Collection
 
+import torch
+
 from lockstep.errors import UserError
 from lockstep.workloads.gym.agents_facts import AgentsFacts, agents_facts
 from lockstep.workloads.gym.kinds import Kind, kind_of
 from lockstep.workloads.gym.settings import GymConfig
 from lockstep.workloads.gym.single_facts import choices_text, facts_of, shape_text
+from lockstep.workloads.gym.tensor import tensor_problem
 from lockstep.workloads.gym.vector import resume_by, vector_formats
 
 _FOR_AGENTS = ("maddpg", "ddpg")
@@ -35,7 +38,13 @@ def fitted(config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, lis
         reason = "" if found == "state" else "it has no `state` and `load`; exact mode refuses to resume"
         config, resumes = _resuming(config, found, reason)
         return config, [_line("environment", summary), resumes]
-    return config, []
+    problem = tensor_problem(config.workload, torch.device("cpu"))
+    shape = "x".join(map(str, problem.observation_shape))
+    summary = f"{config.workload.env_id}: tensors, observation {shape}, {choices_text(problem.actions)}"
+    found = "restart" if problem.restarts else "state"
+    reason = "it has no `state` and `load`; exact mode refuses to resume" if problem.restarts else ""
+    config, resumes = _resuming(config, found, reason)
+    return config, [_line("environment", summary), resumes]
 
 
 def _refuse_algorithm(kind: Kind, config: GymConfig) -> None:

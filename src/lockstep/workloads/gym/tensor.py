@@ -94,9 +94,15 @@ def tensor_problem(settings: GymSettings, device: torch.device) -> EnvProblem:
 
     def environments(index: Tensor, seed: int) -> TensorEnv:
         index = index.to(device)
-        return TensorEnv(source, make(index=index, seed=seed, **arguments), index)
+        return TensorEnv(source, made(index, seed), index)
 
-    sample = make(index=torch.zeros(1, dtype=torch.int64, device=device), seed=0, **arguments)
+    def made(index: Tensor, seed: int) -> Any:
+        try:
+            return make(index=index, seed=seed, **arguments)
+        except TypeError as error:
+            raise UserError(f"{source}: cannot be created (TypeError: {error})") from error
+
+    sample = made(torch.zeros(1, dtype=torch.int64, device=device), 0)
     return EnvProblem(
         name="gym",
         observation_shape=tuple(_needed(source, sample, "observation_shape")),
