@@ -14,9 +14,11 @@ SOURCES = Path(untrusted.__file__).parent
 # They read what this machine or this program itself has written: the kernel's files, the launcher's own folder, pipes.
 OWN_FILES = {
     *("diagnostics/host.py", "distributed/nccl.py", "storage/run_lock.py", "untrusted.py"),
-    *(f"launch/{name}.py" for name in ("failures", "heartbeat", "heartbeat_monitor", "launcher", "outcome")),
+    *(f"launch/{name}.py" for name in ("failures", "heartbeat", "heartbeat_monitor", "launcher", "outcome", "given")),
     # Copies the player's own source into the folder for a competition.
     "workloads/snakes3v3/competition/export.py",
+    # Reads its own templates.
+    "cli/new.py",
 }
 """Modules that read only trusted files: of the system, of the launcher's private folder, of this package."""
 

@@ -9,7 +9,7 @@ from lockstep.workloads import registry
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "hindrance", "word"),
+    ("device", "gpus", "missing", "word"),
     [
         ("auto", 0, None, "--preset small"),
         ("cpu", 2, "no C compiler", "--preset small"),
@@ -18,9 +18,9 @@ from lockstep.workloads import registry
         ("mps", 0, "triton is missing", ""),
     ],
 )
-def test_hints_fit_the_machine(monkeypatch, device, gpus, hindrance, word):
+def test_hints_fit_the_machine(monkeypatch, device, gpus, missing, word):
     monkeypatch.setattr(resources, "visible_gpus", lambda: gpus)
-    monkeypatch.setattr(kernels, "hindrance", lambda: hindrance)
+    monkeypatch.setattr(kernels, "missing_requirement", lambda: missing)
     workload = registry.load("snake")
     told = train.hints(workload, "base", workload.preset("base").replace(device=device))
     assert len(told) == bool(word)

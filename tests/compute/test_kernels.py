@@ -61,7 +61,7 @@ def test_kernels_are_used_on_gpus_only():
 @pytest.mark.parametrize("everybody", [True, False])
 def test_all_ranks_use_kernels_or_none_does(monkeypatch, everybody):
     monkeypatch.setattr(kernels, "_used", not everybody)
-    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(kernels, "missing_requirement", lambda: None)
     monkeypatch.setattr(World, "agree", lambda world, flag: max(flag, not everybody))
     arithmetic.fix(RunSettings(threads=1), World().with_lanes(8, "fast"))
     assert kernels.kernels_usable(GPU) is everybody
@@ -70,7 +70,7 @@ def test_all_ranks_use_kernels_or_none_does(monkeypatch, everybody):
 @pytest.mark.parametrize("trouble", [None, "PTXASError: too old"])
 def test_a_run_on_a_gpu_tries_a_kernel_first(monkeypatch, caplog, trouble):
     monkeypatch.setattr(kernels, "_used", trouble is not None)
-    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(kernels, "missing_requirement", lambda: None)
     monkeypatch.setattr(random, "kernel_trouble", lambda device: trouble)
     arithmetic.fix(RunSettings(threads=1), World(device=GPU).with_lanes(8, "fast"))
     assert kernels.kernels_usable(GPU) is (trouble is None)
@@ -79,7 +79,7 @@ def test_a_run_on_a_gpu_tries_a_kernel_first(monkeypatch, caplog, trouble):
 
 def test_playing_or_evaluating_a_model_tries_a_kernel_too(monkeypatch):
     monkeypatch.setattr(kernels, "_used", True)
-    monkeypatch.setattr(kernels, "hindrance", lambda: None)
+    monkeypatch.setattr(kernels, "missing_requirement", lambda: None)
     monkeypatch.setattr(random, "kernel_trouble", lambda device: "PTXASError: too old")
     monkeypatch.setattr(world_file, "choose_device", lambda device, rank: GPU)
     snake = registry.load("snake")

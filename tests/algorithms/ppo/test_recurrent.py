@@ -133,7 +133,7 @@ def test_learning_sees_what_acting_saw(length, sync):
     for collector in learner._collectors:
         collector.collect(learner.updates)
     orders = [learner._order(lanes, 0) for lanes in learner._world.lanes.cohorts]
-    learner._choose(orders, *learner._advantage_moments(orders), 1)
+    learner._choose(orders, learner._advantage_moments(orders), 1)
     for batches in learner._batches:
         for batch in batches:
             logits, value = batch.ask(learner.model)

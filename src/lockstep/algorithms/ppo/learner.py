@@ -100,7 +100,8 @@ class PPOLearner(Learner):
     def _collectors(self) -> list[Collector]:
         # Opened when they are first needed: a model that only plays or is evaluated needs none of its environments.
         collectors = [self._collector(lanes, self._policy) for lanes in self._world.lanes.cohorts]
-        check_outputs(self._run.network, self.model, collectors[0].observation[:2], self._problem)
+        if ":" in self._run.network:
+            check_outputs(self._run.network, self.model, collectors[0].observation[:2], self._problem)
         return collectors
 
     @cached_property
