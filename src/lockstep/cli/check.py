@@ -96,6 +96,6 @@ def _one_hash(workload: Workload, config: AnyConfig, options: CheckOptions) -> "
         return Finding("ranks", f"a short training failed: {error}")
     if one.sha256 != several.sha256:
         hashes = f"{one.sha256[:8]} on 1 rank, {several.sha256[:8]} on {options.ranks}"
-        return Finding("ranks", f"{hashes}: an environment depends on its process or on chance")
+        return Finding("ranks", f"{hashes}: an environment depends on its process, or on random numbers without a seed")
     detail = f"one hash on 1 and {options.ranks} ranks after {options.updates} updates: {one.sha256[:16]}"
     return Finding("ranks", detail=detail)

@@ -174,8 +174,8 @@ def has_state(env: gymnasium.Env[Any, Any]) -> bool:
     return callable(getattr(inner, "state", None)) and callable(getattr(inner, "load", None))
 
 
-def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Trialled"] = GymSimulation) -> str:
-    """Why replaying an episode would not lead to the same state; empty if it does in a short trial."""
+def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Steppable"] = GymSimulation) -> str:
+    """Why replaying an episode would not lead to the same state; empty if it does in a short test."""
     first = opened(spec)
     once = _episode(first, 5, steps)
     # After another episode: what an environment carries over from one to the next shows, too.
@@ -188,8 +188,8 @@ def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Trialle
     return "" if len(once) == len(again) else "the same seed and actions give episodes of other lengths"
 
 
-class Trialled(Protocol):
-    """What a trial needs of a simulation."""
+class Steppable(Protocol):
+    """What `replays` needs of a simulation."""
 
     @property
     def actions(self) -> Actions:
@@ -206,7 +206,7 @@ class Trialled(Protocol):
         """Apply one action."""
 
 
-def _episode(simulation: Trialled, seed: int, steps: int) -> list[bytes]:
+def _episode(simulation: Steppable, seed: int, steps: int) -> list[bytes]:
     """What the first steps of an episode with random actions look like, to the last bit."""
     generator = np.random.default_rng(0)
     seen = [simulation.reset(seed).tobytes()]
@@ -218,7 +218,7 @@ def _episode(simulation: Trialled, seed: int, steps: int) -> list[bytes]:
     return seen
 
 
-def _random_row(simulation: Trialled, generator: np.random.Generator) -> Floats:
+def _random_row(simulation: Steppable, generator: np.random.Generator) -> Floats:
     known, mask = simulation.actions, simulation.allowed
     if isinstance(known, Continuous):
         return generator.uniform(-1, 1, known.size).astype(np.float32)

@@ -55,13 +55,13 @@ class _Trace:
 
 def check_environments(problem: EnvProblem, steps: int = 200, seed: int = 1) -> Iterator[Finding]:
     """Try the environments of a problem; yields a finding for each question."""
-    trial = _Trial(problem, steps, seed)
+    probe = _Probe(problem, steps, seed)
     for subject, question in (
-        ("steps", trial.steps_work),
-        ("seeds", trial.seeds_matter),
-        ("determinism", trial.repeats),
-        ("numbering", trial.numbers_alone_count),
-        ("resume", trial.resumes),
+        ("steps", probe.steps_work),
+        ("seeds", probe.seeds_matter),
+        ("determinism", probe.repeats),
+        ("numbering", probe.numbers_alone_count),
+        ("resume", probe.resumes),
     ):
         finding = _answered(subject, question)
         yield finding
@@ -79,7 +79,7 @@ def _answered(subject: str, question: Callable[[], Finding]) -> Finding:
         return Finding(subject, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
 
 
-class _Trial:
+class _Probe:
     def __init__(self, problem: EnvProblem, steps: int, seed: int) -> None:
         self._problem, self._count_steps, self._seed = problem, steps, seed
         self._whole: _Trace | None = None

@@ -95,15 +95,15 @@ def _resuming(settings: GymSettings, spec: ParallelSpec, env: Any) -> tuple[Para
     if settings.resume_by in ("state", "restart"):
         resume: Resume = settings.resume_by  # type: ignore[assignment]
         return replace(spec, resume=resume), ""
-    problem = _trial(spec)
+    problem = _replay_problem(spec)
     if not problem:
         return replace(spec, resume="replay"), ""
-    if settings.resume_by == "replay" or not _trial(replace(spec, fresh=True)):
+    if settings.resume_by == "replay" or not _replay_problem(replace(spec, fresh=True)):
         return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
     return replace(spec, resume="restart"), f"{problem}; exact mode refuses to resume"
 
 
-def _trial(spec: ParallelSpec) -> str:
+def _replay_problem(spec: ParallelSpec) -> str:
     try:
         return gym_simulation.replays(spec, opened=ParallelSimulation)  # type: ignore[arg-type]
     except UserError:

@@ -103,20 +103,20 @@ def _formats(env: Any, spec: EnvSpec) -> tuple[Observations, ActionRows]:
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
     """The spec with the way of resuming that was asked for or found out, and the reason."""
     if settings.resume_by != "auto":
-        fresh = settings.resume_by == "replay" and bool(_trial(spec))
+        fresh = settings.resume_by == "replay" and bool(_replay_problem(spec))
         return replace(spec, resume=settings.resume_by, fresh=fresh), ""
     if gym_simulation.has_state(env):
         return replace(spec, resume="state"), "it saves its own state"
-    problem = _trial(spec)
+    problem = _replay_problem(spec)
     if not problem:
         return replace(spec, resume="replay"), ""
     # Some environments, such as Box2D's, carry something over into the next episode; a new object does not.
-    if not _trial(replace(spec, fresh=True)):
+    if not _replay_problem(replace(spec, fresh=True)):
         return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
     return replace(spec, resume="restart"), f"{problem}; {_NO_PROMISE}"
 
 
-def _trial(spec: EnvSpec) -> str:
+def _replay_problem(spec: EnvSpec) -> str:
     try:
         return gym_simulation.replays(spec)
     except UserError:
