@@ -98,7 +98,12 @@ def kill_somewhere(words, run, seed):
 
 
 @pytest.mark.parametrize(
-    ("mode", "first", "then", "seed"), [("fast", "2", "2", 0), ("exact", "1", "2", 1), ("exact", "2", "3", 2)]
+    ("mode", "first", "then", "seed"),
+    [
+        pytest.param("fast", "2", "2", 0, marks=pytest.mark.slow),
+        pytest.param("exact", "1", "2", 1, marks=pytest.mark.slow),
+        ("exact", "2", "3", 2),
+    ],
 )
 def test_a_killed_run_ends_in_the_undisturbed_weights(undisturbed, tmp_path, mode, first, then, seed):
     words = [*DEBUG, "--sync", mode, "--runs-dir", str(tmp_path), "--run-name", mode, "--checkpoint-every", "512"]

@@ -187,6 +187,7 @@ def test_a_prediction_is_refused_in_one_line_where_it_makes_no_sense(capsys, mon
     assert "bandwidth -1 (flag --bandwidth): out of range" in complaint(capsys, *alone, "--bandwidth", "-1")
 
 
+@pytest.mark.slow
 def test_a_whole_prediction_says_of_every_row_what_it_is(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     words = ["--preset", "debug", "--rounds", "1", "--updates", "1", "--predict", "16", "--latency", "50"]

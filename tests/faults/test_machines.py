@@ -23,6 +23,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@pytest.mark.slow  # more than a minute; make faults counts it, too
 def test_a_run_that_grows_from_one_machine_to_three_and_loses_one_ends_in_the_hash_of_one(start, tools, tmp_path):
     run, steps = tmp_path / "grown", ["--total-timesteps", "7680"]
     elastic = ["--nnodes", "1:3", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--ranks", "1"]

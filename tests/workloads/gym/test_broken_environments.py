@@ -115,6 +115,7 @@ def test_check_says_what_is_wrong_a_line_each(name, expected, capsys):
         assert any(expected in line for line in lines), lines
 
 
+@pytest.mark.slow  # starts ranks; the check itself is tested above
 def test_check_compares_one_rank_with_two(capsys):
     assert main(["check", "gym_envs:Good", "--steps", "40"]) == 0
     assert "one hash on 1 and 2 ranks" in capsys.readouterr().out
