@@ -18,16 +18,16 @@ SETTINGS = {"n_envs": 16, "n_steps": 128, "batch_size": 256, "n_epochs": 10, "le
 
 def lockstep_speed(env_id: str, seconds: float, workers: int) -> float:
     """Steps per second of updates after the first two."""
-    import torch
-
     from lockstep.distributed.world import open_world
+    from lockstep.run import arithmetic
     from lockstep.workloads import registry
 
-    torch.set_num_threads(1 if workers == 1 else 2)
     config = registry.load("gym").config(
-        env_id=env_id, env_workers=workers, device="cpu", total_timesteps=10**9, **SETTINGS
+        env_id=env_id, env_workers=workers, device="cpu", total_timesteps=10**9, threads=workers, **SETTINGS
     )
     with open_world("cpu", 600.0) as world:
+        # As a run does: threads, and how small matrix products are computed.
+        arithmetic.fix(config.run, world)
         learner = registry.load("gym").build(config, world)
         for _ in range(2):
             learner.step()
