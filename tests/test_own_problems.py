@@ -9,6 +9,7 @@ import pytest
 
 import lockstep
 from lockstep.cli.main import main
+from lockstep.storage.checkpoint import weights_hash
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SHORT = {"preset": "debug", "max_updates": 2, "threads": 1, "eval_every": 0, "quiet": True}
@@ -34,6 +35,12 @@ def example(name):
 def test_a_registered_environment_from_python(elsewhere):
     run, score = example("cartpole").main(**SHORT)
     assert run.status.step == 2 * 256 and score >= 8
+
+
+def test_a_team_of_agents_from_python(elsewhere):
+    pytest.importorskip("pettingzoo")
+    small = SHORT | {"n_envs": 8, "n_steps": 8, "total_timesteps": 10_000}
+    assert example("rendezvous").main(**small).status.step == 2 * 64
 
 
 @pytest.mark.parametrize("name", ["maze.py", "tensor_env.py"])
@@ -67,6 +74,64 @@ def test_an_installed_package_announces_a_workload(elsewhere, monkeypatch):
     registry.load.cache_clear()
 
 
+PICTURES = """
+import gymnasium, numpy
+
+
+class Pictures(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (32, 32, 3), numpy.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.drawn(), {}
+
+    def drawn(self):
+        return self.np_random.integers(0, 256, (32, 32, 3), dtype=numpy.uint8)
+
+    def step(self, action):
+        self.steps += 1
+        return self.drawn(), float(action), self.steps == 40, False, {}
+"""
+PROMISED = {
+    "CartPole-v1": ("gym", {"env_id": "CartPole-v1"}),
+    "Hopper-v5": ("gym", {"env_id": "Hopper-v5", "normalize_observation": True, "normalize_reward": True}),
+    "images": ("pictures:Pictures", {}),
+    "vmas": ("vmas_env:Balance", {}),
+    "fit": ("digits:Digits", {"preset": "base", "batch_size": 128, "epochs": 1}),
+}
+PACKAGES = {"Hopper-v5": "mujoco", "vmas": "vmas", "fit": "sklearn"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROMISED)
+def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, name):
+    pytest.importorskip(PACKAGES.get(name, "gymnasium"))
+    (elsewhere / "pictures.py").write_text(PICTURES)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(elsewhere), os.environ["PYTHONPATH"])))
+    problem, own = PROMISED[name]
+    exact = (
+        SHORT | {"max_updates": 6, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"} | own
+    )
+
+    def trained(**settings):
+        return weights_hash(lockstep.train(problem, **(exact | settings)).weights())
+
+    one = trained()
+    assert trained(ranks=2) == one and trained(ranks=3) == one
+    trained(ranks=2, run_name="stopped", max_updates=3)
+    assert trained(ranks=3, run_name="stopped") == one
+    with monkeypatch.context() as killed:
+        capfd.readouterr()
+        killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=4,attempt=0")
+        assert trained(ranks=2, run_name="killed", quiet=False) == one
+    assert "was killed by SIGKILL" in "".join(capfd.readouterr())
+    arguments = [word for key, value in own.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    assert main(["verify", problem, *arguments, "--ranks", "1,2,3", "--device", "cpu"]) == 0
+
+
 SCORES = {
     "CartPole-v1": (475, {"total_timesteps": 150_000}),
     "Pendulum-v1": (
@@ -81,6 +146,13 @@ SCORES = {
         },
     ),
 }
+
+
+@pytest.mark.slow
+def test_a_team_is_learned(elsewhere):
+    run = example("rendezvous").main(total_timesteps=20_000, quiet=True, threads=1)
+    # Agents that move at random stay apart and get about -10.
+    assert lockstep.evaluate(run, episodes=100)["return_mean"] > -4
 
 
 @pytest.mark.slow
