@@ -70,6 +70,15 @@ class Raises(Good):
         return super().step(action)
 
 
+class NoMemory(Good):
+    """As in a worker that has reached its limit of memory."""
+
+    def step(self, action):
+        if self.steps == 5:
+            raise MemoryError
+        return super().step(action)
+
+
 class HangingReset(Good):
     episodes = 0
 

@@ -40,6 +40,7 @@ DURING = {
     "InfiniteObservation": r"environment \d: its observation is inf after 3 steps",
     "WrongShape": r"environment \d: failed in step \(ValueError: an observation has shape \(3,\), .*says \(2,\)",
     "Raises": r"environment \d: failed in step \(RuntimeError: the simulator lost its mind, .*gym_envs.py:\d+\)",
+    "NoMemory": r"environment \d: failed in step \(MemoryError.*gym_envs.py:\d+\)",
 }
 
 
