@@ -33,3 +33,25 @@ def test_two_losses_of_one_module_leave_each_its_own_gradient(kind):
     for replica in (second, first, first, second, first):
         replica.backward(cohorts)
         assert torch.equal(module.weight.grad, torch.full((2, 3), 3.0))
+
+
+class Fixed:
+    """Stands in for a CUDA graph: what it is called with first is what it computes with ever after."""
+
+    def __init__(self, function):
+        self._function, self._arguments = function, None
+
+    def __call__(self, *arguments):
+        self._arguments = self._arguments or arguments
+        return self._function(*self._arguments)
+
+
+def test_every_lane_is_recorded_by_itself_and_reads_its_own_batch_in_place():
+    module = nn.Linear(3, 2, bias=False)
+    replica = replicate(Scaled(module), World().with_lanes(2, "exact"), Precision("fp32", CPU), Fixed)
+    batches = [torch.tensor(1.0), torch.tensor(2.0)]
+    for first, second in ((1.0, 2.0), (5.0, -1.0)):
+        batches[0].fill_(first)
+        batches[1].fill_(second)
+        replica.backward([[batch] for batch in batches])
+        assert torch.equal(module.weight.grad, torch.full((2, 3), first + second))

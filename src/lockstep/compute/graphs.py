@@ -55,9 +55,11 @@ class Accelerator:
     """Makes a run's functions fast: compiled and captured on a GPU, unchanged on a CPU."""
 
     def __init__(self, device: torch.device, setting: str, exact: bool) -> None:
-        # Never in exact mode: the compiler may choose between kernels by timing them.
-        self.records = device.type == "cuda" and setting != "none" and not exact
+        # In exact mode too: a graph launches the same kernels with the same shapes, so the bits stay.
+        self.records = device.type == "cuda" and setting != "none"
         self._compiles = (self.records and setting == "auto" and kernels_usable(device)) or setting == "default"
+        # The compiler may choose between kernels by timing them, on each rank for itself; in exact mode by shape alone.
+        self._options = {"deterministic": True} if exact else None
         self._device = device
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,4 +77,4 @@ class Accelerator:
         # On a GPU several kernels are compiled at once, by worker processes that need time to start.
         if self.records:
             torch_private.start_compilers()
-        return torch.compile(function, dynamic=False)
+        return torch.compile(function, dynamic=False, options=self._options)

@@ -68,7 +68,7 @@ class RunSettings(Settings):
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], Spelling("amp", "bf16")] = "auto"
     """Arithmetic of the networks; auto = bf16 on a GPU that has it, else fp32."""
     compile: Annotated[Literal["auto", "none", "default"], Spelling("true", "auto"), Spelling("false", "none")] = "auto"
-    """Use torch.compile: auto = on a GPU with sync fast where kernels can be built, none = never, default = always."""
+    """Use torch.compile: auto = on a GPU where kernels can be built, none = never, default = always."""
     deterministic: bool = True
     """Same bits when a run is repeated or resumed; off = faster GPU kernels, and only in fast."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

@@ -83,19 +83,33 @@ class FlatGradient:
 
 
 class LaneReplica:
-    """`exact`: forward and backward lane by lane; gradients are gathered and added in lane order."""
+    """`exact`: forward and backward lane by lane; gradients are gathered and added in lane order.
 
-    def __init__(self, loss: nn.Module, world: World, precision: Precision, flat: FlatGradient) -> None:
-        self._loss = loss
+    With CUDA graphs the gradient of each lane is a recorded graph of its own, which reads the lane's batch.
+    """
+
+    def __init__(
+        self,
+        loss: nn.Module,
+        world: World,
+        precision: Precision,
+        flat: FlatGradient,
+        record: Callable[[Callable], Callable],
+    ) -> None:
         self._world = world
         self._precision = precision
         self.flat = flat
 
+        def local_gradient(batches: Sequence[Batch]) -> tuple[Tensor, Metrics]:
+            return _local_gradient(loss, flat, batches, precision)
+
+        self._local = [record(local_gradient) for _ in world.lanes.cohorts]
+
     def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
         """See Replica."""
         gradients, metrics = [], []
-        for micro_batches in cohorts:
-            gradient, found = _local_gradient(self._loss, self.flat, micro_batches, self._precision)
+        for local_gradient, micro_batches in zip(self._local, cohorts, strict=True):
+            gradient, found = local_gradient(micro_batches)
             # The next lane reuses the vector.
             gradients.append(gradient.clone())
             metrics.append(found)
@@ -165,7 +179,7 @@ def replicate(
     flat = beside.flat if isinstance(beside, LaneReplica | FlatReplica) else FlatGradient(parameters)
     assert all(mine is given for mine, given in zip(flat.parameters, parameters, strict=True))
     if world.sync == "exact":
-        return LaneReplica(loss, world, precision, flat)
+        return LaneReplica(loss, world, precision, flat, record or (lambda function: function))
     assert record is not None
     return FlatReplica(loss, world, precision, flat, record)
 
