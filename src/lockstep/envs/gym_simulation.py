@@ -104,7 +104,8 @@ class GymSimulation:
         if self._resume == "replay":
             self._taken.add(action)
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
-        success = float(any(bool(info.get(name, False)) for name in _SUCCESS))
+        # Most environments report nothing, and steps are counted in microseconds.
+        success = float(any(bool(info.get(name, False)) for name in _SUCCESS)) if info else 0.0
         return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
 
     def save(self) -> State:
