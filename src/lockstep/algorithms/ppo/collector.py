@@ -91,6 +91,7 @@ class Collector:
         clock = update * steps + torch.arange(steps, device=self.index.device)
         self._noise.copy_(self._actions.noise(self._seed, self.index, clock))
         self._time.zero_()
+        self.rollout.bootstrap.zero_()
         if self.returns is not None:
             self.returns.sums.zero_()
         for step in range(steps):
@@ -137,22 +138,23 @@ class Collector:
                 # it, and no recurrent state.
                 self.rollout.write(step, valid=transition.valid)
                 ended = ended | ~transition.valid
-            self.rollout.write(step, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
+            self.rollout.write(step, reward=transition.reward, ended=ended)
+            self._write_bootstrap(step, transition)
             self.rollout.write_info(step, transition.info)
             if self.returns is not None:
                 self.returns.advance(transition.reward, ended)
             self._policy.forget(ended)
             self._observation.copy_(transition.observation)
 
-    def _bootstrap(self, transition: Transition) -> Tensor:
-        """(E,) discounted value of the rest of truncated episodes, which is added to their last reward; else zero."""
-        # Most steps truncate nothing. On a GPU the host would have to wait to know it.
-        none = transition.truncated.device.type == "cpu" and not transition.truncated.any()
-        if none or transition.final_observation is None:
-            return torch.zeros_like(transition.reward)
+    def _write_bootstrap(self, step: Step, transition: Transition) -> None:
+        """Store the discounted value of the rest of truncated episodes, which is added to their last reward."""
+        truncated, final = transition.truncated, transition.final_observation
+        # Most steps truncate nothing; on a GPU the host would have to wait to know it.
+        if final is None or (truncated.device.type == "cpu" and not truncated.any()):
+            return
         with self._precision.autocast():
-            value = self._policy.value(transition.final_observation)
-        return self._gamma * value * transition.truncated
+            value = self._policy.value(final)
+        self.rollout.write(step, bootstrap=self._gamma * value * truncated)
 
     @torch.no_grad()
     def _estimate(self) -> None:
