@@ -97,7 +97,7 @@ class Optimizer:
             torch_private.multiply(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
             self._counts += 1
             for group, (parameters, *kept) in self._kernel_lists:
-                given = [p.grad for p in parameters]
+                given = [p.grad for p in parameters if p.grad is not None]
                 torch_private.adamw(parameters, given, *kept, **{name: group[name] for name in _OPTIONS})
         return torch.tensor(finite)
 
