@@ -3,7 +3,7 @@
 python benchmarks/gym_speed.py --env CartPole-v1 --seconds 20 --rounds 3
 
 Each program trains for a while in turns, so that a busy machine slows all of them alike; the table has the median of
-each and the ratio to the better one of Stable-Baselines3's two vector environments.
+each and the ratio to the best one of Stable-Baselines3's: both vector environments, on one and on two threads.
 """
 
 import argparse
@@ -12,62 +12,78 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 
 SETTINGS = {"n_envs": 16, "n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 3e-4, "ent_coef": 0.0}
+"""Of both programs; their networks are two perceptrons with two layers of 64 units and tanh."""
+STEPS = SETTINGS["n_envs"] * SETTINGS["n_steps"]
 
 
-def lockstep_speed(env_id: str, seconds: float, workers: int) -> float:
-    """Steps per second of updates after the first two."""
+def one_rank(env_id: str, seconds: float, threads: int) -> float:
+    """Lockstep as `lockstep train gym --env-id ID --threads N` runs it; with 2, which is the default on two cores."""
     from lockstep.distributed.world import open_world
+
+    with open_world("cpu", 600.0) as world:
+        return trained(world, env_id, seconds, threads)
+
+
+def two_ranks(env_id: str, seconds: float) -> float:
+    """The same with `--ranks 2`, a thread each."""
+    from lockstep.distributed.pool import RankPool
+
+    with RankPool(2) as pool:
+        return pool.run(trained, env_id, seconds, 1, timeout=600)[0]
+
+
+def trained(world, env_id: str, seconds: float, threads: int) -> float:
+    """Steps per second of updates after the first two. Called by every rank."""
     from lockstep.run import arithmetic
     from lockstep.workloads import registry
 
     config = registry.load("gym").config(
-        env_id=env_id, env_workers=workers, device="cpu", total_timesteps=10**9, threads=workers, **SETTINGS
+        env_id=env_id, device="cpu", total_timesteps=10**9, threads=threads, **SETTINGS
     )
-    with open_world("cpu", 600.0) as world:
-        # As a run does: threads, and how small matrix products are computed.
-        arithmetic.fix(config.run, world)
-        learner = registry.load("gym").build(config, world)
-        for _ in range(2):
-            learner.step()
-        return _measured(lambda: learner.step(), SETTINGS["n_envs"] * SETTINGS["n_steps"], seconds)
+    # As a run does: threads, and how small matrix products are computed.
+    arithmetic.fix(config.run, world)
+    learner = registry.load("gym").build(config, world)
+    for _ in range(2):
+        learner.step()
+    # The ranks end together, whose clock it may be.
+    return _measured(learner.step, seconds, lambda over: bool(world.agree(int(over))))
 
 
-def sb3_speed(env_id: str, seconds: float, kind: str) -> float:
+def sb3(env_id: str, seconds: float, kind: str, threads: int) -> float:
     """Steps per second of whole updates after the first."""
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
     settings = dict(SETTINGS)
-    count = settings.pop("n_envs")
-    env = make_vec_env(env_id, n_envs=count, vec_env_cls=SubprocVecEnv if kind == "subproc" else DummyVecEnv)
+    kinds = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
+    env = make_vec_env(env_id, n_envs=settings.pop("n_envs"), vec_env_cls=kinds[kind])
     model = PPO("MlpPolicy", env, device="cpu", **settings)
-    size = count * settings["n_steps"]
-    model.learn(size)
-
-    def update() -> None:
-        model.learn(size, reset_num_timesteps=False)
-
-    return _measured(update, size, seconds)
+    model.learn(STEPS)
+    return _measured(lambda: model.learn(STEPS, reset_num_timesteps=False), seconds, bool)
 
 
-def _measured(update, steps: int, seconds: float) -> float:
+def _measured(update, seconds: float, agreed) -> float:
     done, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    while not agreed(time.perf_counter() - start >= seconds):
         update()
-        done += steps
+        done += STEPS
     return done / (time.perf_counter() - start)
 
 
 PROGRAMS = {
-    "lockstep, in one process": lambda env, seconds: lockstep_speed(env, seconds, 1),
-    "lockstep, two workers": lambda env, seconds: lockstep_speed(env, seconds, 2),
-    "SB3 DummyVecEnv": lambda env, seconds: sb3_speed(env, seconds, "dummy"),
-    "SB3 SubprocVecEnv": lambda env, seconds: sb3_speed(env, seconds, "subproc"),
+    "Lockstep, 1 thread": partial(one_rank, threads=1),
+    "Lockstep, 2 threads": partial(one_rank, threads=2),
+    "Lockstep, two ranks": two_ranks,
+    "SB3 DummyVecEnv, 1 thread": partial(sb3, kind="dummy", threads=1),
+    "SB3 DummyVecEnv, 2 threads": partial(sb3, kind="dummy", threads=2),
+    "SB3 SubprocVecEnv, 1 thread": partial(sb3, kind="subproc", threads=1),
+    "SB3 SubprocVecEnv, 2 threads": partial(sb3, kind="subproc", threads=2),
 }
 
 
@@ -92,7 +108,7 @@ def main() -> None:
     print(f"{options.env}: {SETTINGS}")
     for name, speed in medians.items():
         rounds = ", ".join(f"{found:,.0f}" for found in speeds[name])
-        print(f"{name:26}{speed:10,.0f} steps/s  {speed / best:5.2f} x  ({rounds})")
+        print(f"{name:30}{speed:10,.0f} steps/s  {speed / best:5.2f} x  ({rounds})")
 
 
 if __name__ == "__main__":

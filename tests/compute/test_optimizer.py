@@ -84,3 +84,28 @@ def test_some_parameters_have_a_learning_rate_of_their_own():
     optimizer.step()
     moved = {name: round(weight.item(), 6) for name, weight in layers.named_parameters()}
     assert moved == {"slow.weight": -0.03, "quick.weight": -0.1}
+
+
+def test_the_bits_are_those_of_torchs_own_optimizer():
+    generator = torch.Generator().manual_seed(0)
+    layers = [nn.Linear(5, 3), nn.Linear(5, 3)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    ours = Optimizer(dict(layers[0].named_parameters()), eps=1e-5, max_norm=0.5, weight_decay=0.1)
+    ours.set_rate(0.01)
+    groups = [{"params": [layers[1].weight], "weight_decay": 0.1}, {"params": [layers[1].bias], "weight_decay": 0.0}]
+    torchs = torch.optim.AdamW(groups, lr=0.01, eps=1e-5, fused=True)
+    for number in range(6):
+        gradients = [torch.randn(p.shape, generator=generator) for p in layers[0].parameters()]
+        for layer in layers:
+            for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            # A parameter without a gradient keeps its moments and its count, whatever the others do.
+            if number == 2:
+                layer.bias.grad = None
+        ours.step()
+        nn.utils.clip_grad_norm_(layers[1].parameters(), 0.5)
+        torchs.step()
+        assert all(torch.equal(*pair) for pair in zip(layers[0].parameters(), layers[1].parameters(), strict=True))
+    kept = ours.state()
+    assert kept["step.weight"] == 6 and kept["step.bias"] == 5
+    assert torch.equal(kept["exp_avg_sq.bias"], torchs.state[layers[1].bias]["exp_avg_sq"])

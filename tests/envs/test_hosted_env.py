@@ -2,6 +2,8 @@
 
 import torch
 
+from lockstep.compute import random
+
 
 def test_an_episode_is_known_by_its_number_whoever_plays_it(points):
     together, alone = points(4), points(1, first=2)
@@ -43,3 +45,16 @@ def test_a_transition_moves_to_another_device_as_a_whole(points):
     assert done.to(torch.device("cpu")) is done
     moved = done.to(torch.device("meta"))
     assert {part.device.type for part in (moved.observation, moved.reward, moved.final_observation)} == {"meta"}
+
+
+def test_every_episode_has_the_seed_of_its_own_number_however_many_are_drawn_at_once(points):
+    # Episodes of one step and of three: the environments' episode numbers drift apart, beyond what is drawn at once.
+    env = points(2, length=1)
+    env._limits[1] = 3
+    env.reset()
+    for _ in range(60):
+        env.step(torch.zeros(2, 1))
+    assert env.episode.tolist() == [60, 20]
+    for number in range(2):
+        words = random.random_words(1, "episode", torch.tensor(number), env.episode[number] + 1)[0]
+        assert env._next_seeds[number] == int(words)

@@ -2,11 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lockstep.compute import torch_private
+
+_KINDS = ("exp_avg", "exp_avg_sq", "step")
+"""What torch's AdamW keeps for each parameter."""
+_OPTIONS = ("lr", "betas", "weight_decay", "eps")
+"""What its kernel takes besides, from a parameter group."""
 
 
 class Optimizer:
@@ -39,6 +45,12 @@ class Optimizer:
         self._scales = [scale for scale, _ in groups]
         # A fused optimizer can skip a step by a flag on the device (see `step`); on MPS the host decides instead.
         self._fused = device.type != "mps"
+        # On a CPU the step is short: torch's own bookkeeping around the kernel would take several times as long.
+        self._direct = device.type == "cpu" and torch_private.has_adamw_kernel()
+        self._kernel_lists: list[tuple[dict[str, Any], list[list[Tensor]]]] | None = None
+        """Each group with its parameters, moments and step counts, as the kernel takes them; None = not known yet."""
+        self._counts = torch.zeros(len(self._parameters))
+        """The step counts of all parameters, so that one addition advances them; only on a CPU."""
         self._adam = torch.optim.AdamW(
             [
                 # A CUDA graph reads the rate from device memory; fused Adam on a CPU needs a plain number.
@@ -64,6 +76,8 @@ class Optimizer:
         """Update the parameters; returns the gradient's norm before clipping and whether it was finite."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack(torch_private.norms(gradients)))
+        if self._direct and len(gradients) == len(self._parameters):
+            return norm, self._step_directly(gradients, norm)
         # One non-finite element makes the norm non-finite, so one test covers all gradients.
         finite = torch.isfinite(norm)
         # 1e-6 as in torch.nn.utils.clip_grad_norm_. Always multiplied: a branch would wait for the device.
@@ -73,6 +87,34 @@ class Optimizer:
         if self._fused or bool(finite):
             self._adam.step()
         return norm, finite
+
+    def _step_directly(self, gradients: list[Tensor], norm: Tensor) -> Tensor:
+        """The same on a CPU, where the host may look at the norm, by the kernel of AdamW alone."""
+        finite = math.isfinite(float(norm))
+        if self._kernel_lists is None:
+            self._kernel_lists = self._listed()
+        if finite:
+            torch_private.multiply(gradients, (self._max_norm / (norm + 1e-6)).clamp(max=1.0))
+            self._counts += 1
+            for group, (parameters, *kept) in self._kernel_lists:
+                given = [p.grad for p in parameters if p.grad is not None]
+                torch_private.adamw(parameters, given, *kept, **{name: group[name] for name in _OPTIONS})
+        return torch.tensor(finite)
+
+    def _listed(self) -> list[tuple[dict[str, Any], list[list[Tensor]]]]:
+        """What the kernel takes for each group; parameters without moments get zeros, as before torch's first step."""
+        states = self._adam.state
+        for count, parameter in zip(self._counts.unbind(), self._parameters, strict=True):
+            kept = states[parameter] or {
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+            count.fill_(kept.get("step", 0.0))
+            states[parameter] = {**kept, "step": count}
+        return [
+            (group, [group["params"], *([states[p][kind] for p in group["params"]] for kind in _KINDS)])
+            for group in self._adam.param_groups
+        ]
 
     def state(self) -> dict[str, Tensor]:
         """Adam's moments and step counts, as `<kind>.<parameter name>`."""
@@ -84,15 +126,15 @@ class Optimizer:
 
     def outline(self) -> dict[str, Tensor]:
         """The names and shapes that `state` has after the first step, without values (on the meta device)."""
-        kinds = {"exp_avg", "exp_avg_sq", "step"}  # what torch's AdamW keeps for each parameter
         return {
             f"{kind}.{name}": torch.empty(() if kind == "step" else parameter.shape, device="meta")
             for name, parameter in zip(self._names, self._parameters, strict=True)
-            for kind in sorted(kinds)
+            for kind in _KINDS
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
+        self._kernel_lists = None
         # Not through AdamW.load_state_dict, which identifies parameters by position instead of by name.
         for name, parameter in zip(self._names, self._parameters, strict=True):
             kept = {key.split(".", 1)[0]: value for key, value in state.items() if key.split(".", 1)[1] == name}

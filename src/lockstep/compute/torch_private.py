@@ -16,6 +16,7 @@ USED = (
     "torch._foreach_mul_",
     "torch._foreach_div_",
     "torch._foreach_lerp_",
+    "torch._fused_adamw_",
     "torch._inductor.async_compile.maybe_warm_pool",
 )
 """The undocumented names that are used below."""
@@ -79,6 +80,42 @@ def skip_next_step(optimizer: Optimizer, where: Tensor) -> None:
     take a step that must be skipped, so a test checks its effect.
     """
     optimizer.found_inf = where  # type: ignore[attr-defined]
+
+
+def has_adamw_kernel() -> bool:
+    """Whether `adamw` can be called; without it torch's optimizer does the same with more bookkeeping."""
+    return hasattr(torch, "_fused_adamw_")
+
+
+@torch.no_grad()
+def adamw(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    averages: list[Tensor],
+    squares: list[Tensor],
+    steps: list[Tensor],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    eps: float,
+) -> None:
+    """The kernel of torch's fused AdamW, in place. `steps`: how many there have been, with this one."""
+    torch._fused_adamw_(
+        parameters,
+        gradients,
+        averages,
+        squares,
+        [],
+        steps,
+        amsgrad=False,
+        lr=lr,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=weight_decay,
+        eps=eps,
+        maximize=False,
+    )
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Any Gymnasium environment as a simulation: made by id, by class, from a file, or by a function. Needs no torch."""
 
 import json
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,7 +106,8 @@ class GymSimulation:
         if self._resume == "replay":
             self._taken.add(action)
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
-        success = float(any(bool(info.get(name, False)) for name in _SUCCESS))
+        # Most environments report nothing, and steps are counted in microseconds.
+        success = float(any(bool(info.get(name, False)) for name in _SUCCESS)) if info else 0.0
         return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
 
     def save(self) -> State:
@@ -166,6 +169,23 @@ def reports_success(env: gymnasium.Env[Any, Any]) -> bool:
     env.action_space.seed(0)
     info = env.step(env.action_space.sample())[4]
     return any(name in info for name in _SUCCESS)
+
+
+def step_seconds(env: gymnasium.Env[Any, Any], steps: int = 8) -> float:
+    """The shortest time of a few steps with random actions; infinite if the environment refuses them."""
+    times = []
+    env.reset(seed=0)
+    for _ in range(steps):
+        start = time.perf_counter()
+        try:
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        except Exception:  # what is wrong with it is reported where it matters: in a run
+            return math.inf
+        times.append(time.perf_counter() - start)
+        if terminated or truncated:
+            env.reset(seed=0)
+    # Not the mean: other programs can only make a step seem slower.
+    return min(times)
 
 
 def has_state(env: gymnasium.Env[Any, Any]) -> bool:

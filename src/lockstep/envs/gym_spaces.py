@@ -69,13 +69,14 @@ def observations_of(space: spaces.Space[Any], where: str, mask: int = 0, shrink:
     if single:
         path, leaf = leaves[0]
         image = leaf.part.kind == "image"
-        dtype = np.uint8 if image else np.float32
-        return Observations(
-            leaf.part.shape if image else (leaf.part.size,),
-            dtype,
-            (),
-            lambda value: leaf.encode(_at(value, path)).astype(dtype, copy=False),
-        )
+        dtype: Any = np.uint8 if image else np.float32
+        encode_leaf = leaf.encode
+
+        def encode_single(value: Any) -> Row:
+            row = encode_leaf(_at(value, path) if path else value)
+            return row if row.dtype == dtype else row.astype(dtype)
+
+        return Observations(leaf.part.shape if image else (leaf.part.size,), dtype, (), encode_single)
     parts = tuple(leaf.part for _, leaf in leaves)
     if mask:
         parts += (Part(MASK, (mask,), "mask"),)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lockstep.envs import hosting
 from lockstep.envs.hosted_env import HostedEnv
+from lockstep.envs.hosting import Table
 from lockstep.envs.vector_env import Transition
 
 
@@ -27,11 +28,11 @@ class HostedTeamEnv(HostedEnv):
         """Nothing changes in the course of a run."""
         return {}
 
-    def _transition(self, sent: Tensor, info: dict[str, Tensor]) -> Transition:
-        whole = super()._transition(sent, info)
+    def _transition(self, table: Table, info: dict[str, Tensor]) -> Transition:
+        whole = super()._transition(table, info)
         if self._team_reward:
             return whole
-        parts = self._field(sent, "agents", torch.float32).view(-1, hosting.RESULTS, self.agents)
+        parts = torch.from_numpy(table["agents"])
         return replace(
             whole,
             reward=parts[:, hosting.AGENT_REWARD],

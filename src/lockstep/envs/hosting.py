@@ -113,6 +113,9 @@ class Host:
         """
         table = np.zeros(len(self._simulations), self._row)
         observations, finals, results = table["observation"], table["final"], table["results"]
+        # What is written row by row costs as much as a cheap environment's step, so it goes into the table all at once.
+        rows: list[tuple[float, bool, bool, float]] = []
+        others: dict[int, Observation] = {}
         with self._named("step") as at:
             for i, simulation in enumerate(self._simulations):
                 at[0] = i
@@ -121,12 +124,20 @@ class Host:
                 # An episode that ends by the rules at its time limit is not truncated: nothing would have followed.
                 truncated = not done.terminated and (bool(last[i]) or done.truncated)
                 _fill(finals[i], done.observation)
-                results[i] = done.reward, done.terminated, truncated, done.success
-                ended = done.terminated or truncated
-                following = done.observation if done.following is None else done.following
-                _fill(observations[i], simulation.reset(int(seeds[i])) if ended else following)
+                rows.append((done.reward, done.terminated, truncated, done.success))
+                if done.terminated or truncated:
+                    others[i] = simulation.reset(int(seeds[i]))
+                elif done.following is not None:
+                    others[i] = done.following
                 if done.agents is not None:
                     table["agents"][i] = done.agents
+            results[:] = rows
+            # Mostly, what comes next is what was seen last.
+            observations[:] = finals
+            for i, observation in others.items():
+                at[0] = i
+                observations[i] = 0
+                _fill(observations[i], observation)
         self._refuse_non_finite(results, "its reward")
         self._refuse_non_finite(finals, "its observation")
         self._refuse_non_finite(observations, "its first observation")

@@ -46,6 +46,7 @@ class Encoder(nn.Module):
         self._parts = parts_of(problem)
         # Bytes are scaled wherever they come from; in a vector of several parts an image is a row of float32.
         self._always_scaled = bool(problem.parts)
+        self._is_plain = [part.kind for part in self._parts] == ["vector"]
         self.normaliser = normaliser
         vectors = sum(part.size for part in self._parts if part.kind == "vector")
         images = [part for part in self._parts if part.kind == "image"]
@@ -60,6 +61,9 @@ class Encoder(nn.Module):
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor | None]:
         """Features (B, F), and the mask of allowed actions (B, A) if the observations have one."""
+        if self._is_plain:
+            # The usual case. For a few environments, taking apart and joining takes as long as a layer of the network.
+            return self._vector_features(observation.flatten(1)), None
         pieces = observation.flatten(1).split([part.size for part in self._parts], dim=1)
         of_kind: dict[str, list[Tensor]] = {"vector": [], "image": [], "mask": []}
         for part, piece in zip(self._parts, pieces, strict=True):

@@ -1,8 +1,10 @@
 """Environments from outside: ids, classes, files, functions; one result on any number of ranks; resume."""
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -11,10 +13,11 @@ import torch
 
 import lockstep
 from lockstep.cli.main import main
+from lockstep.envs.gym_simulation import step_seconds
 from lockstep.errors import UserError
 from lockstep.storage.weights import load_weights
 from lockstep.workloads.gym.settings import GymSettings
-from lockstep.workloads.gym.single import GymEnv
+from lockstep.workloads.gym.single import GymEnv, workers_for
 from lockstep.workloads.gym.single_facts import facts_of
 
 SMALL = {"preset": "debug", "max_updates": 3, "threads": 1, "eval_every": 0, "quiet": True}
@@ -165,3 +168,20 @@ def test_an_exported_policy_needs_torch_alone(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     probabilities = lockstep.load(run).probabilities(np.ones((3, 4), np.float32))
     assert np.allclose(torch.tensor(json.loads(done.stdout)).softmax(-1).numpy(), probabilities, atol=1e-6)
+
+
+def test_cheap_environments_are_stepped_in_the_rank_itself_and_slow_ones_by_workers(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    settings = GymSettings(env_id="CartPole-v1")
+    measured = facts_of(settings)
+    assert 0 < measured.step_seconds < 1
+    # 16 steps of 10 microseconds: two workers would save 80, and being asked costs them more. Of 1 ms they save 8.
+    cheap, slow = (replace(measured, step_seconds=seconds) for seconds in (1e-5, 1e-3))
+    assert (workers_for(settings, cheap, 16), workers_for(settings, slow, 16)) == (1, 2)
+    assert workers_for(GymSettings(env_id="CartPole-v1", env_workers=3), cheap, 16) == 3
+
+
+def test_a_step_that_fails_when_it_is_timed_counts_as_slow():
+    env = gymnasium.make("CartPole-v1")
+    env.unwrapped.step = lambda action: 1 / 0
+    assert step_seconds(env) == math.inf

@@ -14,7 +14,7 @@ from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.normalisers import DiscountedReturns, RewardScale, scaled
 from lockstep.rl.problem import Describe, Teacher
 from lockstep.rl.returns import generalised_advantages
-from lockstep.rl.rollout import EpisodeLedger, Rollout
+from lockstep.rl.rollout import EpisodeLedger, Rollout, Step
 from lockstep.rl.stateful_policy import StatefulPolicy
 
 
@@ -68,11 +68,11 @@ class Collector:
         # What a step reads and writes is changed in place, never replaced: a recorded graph has fixed addresses.
         self._noise = torch.zeros_like(storage, dtype=torch.float32)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
-        self._advance = record(self._step)
+        self._advance = record(self._recorded_step)
         self.estimate = record(self._estimate)
         # A recorded step is one graph, whose parts cannot be timed separately.
-        recorded = self._advance != self._step
-        self._part = (lambda _: nullcontext()) if recorded else watch.part
+        self._recorded = self._advance != self._recorded_step
+        self._part = (lambda _: nullcontext()) if self._recorded else watch.part
 
     @property
     def observation(self) -> Tensor:
@@ -91,16 +91,17 @@ class Collector:
         clock = update * steps + torch.arange(steps, device=self.index.device)
         self._noise.copy_(self._actions.noise(self._seed, self.index, clock))
         self._time.zero_()
+        self.rollout.bootstrap.zero_()
         if self.returns is not None:
             self.returns.sums.zero_()
         for step in range(steps):
             if step % self._sequence_length == 0:
                 self.rollout.write_memory(step // self._sequence_length, self._policy.memory)
-            if teacher is None:
+            if self._recorded and teacher is None:
                 self._advance()
             else:
                 # Not recorded: a teacher is arbitrary Python code.
-                self._step(teacher)
+                self._step(step, teacher)
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info, self.rollout.valid)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
@@ -108,14 +109,21 @@ class Collector:
         stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
         return stats
 
-    def _step(self, teacher: Teacher | None = None) -> None:
+    def _recorded_step(self) -> None:
+        self._step(self._time)
+        self._time += 1
+
+    def _step(self, step: Step, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
             outputs, value = self._policy.act(self._observation)
             distribution = self._actions.of(outputs)
-            noise = self._noise.index_select(0, self._time).squeeze(0)
-            action = distribution.draw(noise) if teacher is None else self._actions.sample_of(teacher(self.env))
+            if teacher is None:
+                noise = self._noise[step] if isinstance(step, int) else self._noise.index_select(0, step).squeeze(0)
+                action = distribution.draw(noise)
+            else:
+                action = self._actions.sample_of(teacher(self.env))
             self.rollout.write(
-                self._time,
+                step,
                 observation=self._observation,
                 action=action,
                 log_probability=distribution.log_probability(action),
@@ -128,23 +136,25 @@ class Collector:
             if transition.valid is not None:
                 # A step without an action stands alone, as if it were an episode of its own: no advantage reaches past
                 # it, and no recurrent state.
-                self.rollout.write(self._time, valid=transition.valid)
+                self.rollout.write(step, valid=transition.valid)
                 ended = ended | ~transition.valid
-            self.rollout.write(self._time, reward=transition.reward, ended=ended, bootstrap=self._bootstrap(transition))
-            self.rollout.write_info(self._time, transition.info)
+            self.rollout.write(step, reward=transition.reward, ended=ended)
+            self._write_bootstrap(step, transition)
+            self.rollout.write_info(step, transition.info)
             if self.returns is not None:
                 self.returns.advance(transition.reward, ended)
             self._policy.forget(ended)
             self._observation.copy_(transition.observation)
-            self._time += 1
 
-    def _bootstrap(self, transition: Transition) -> Tensor:
-        """(E,) discounted value of the rest of truncated episodes, which is added to their last reward; else zero."""
-        if transition.final_observation is None:
-            return torch.zeros_like(transition.reward)
+    def _write_bootstrap(self, step: Step, transition: Transition) -> None:
+        """Store the discounted value of the rest of truncated episodes, which is added to their last reward."""
+        truncated, final = transition.truncated, transition.final_observation
+        # Most steps truncate nothing; on a GPU the host would have to wait to know it.
+        if final is None or (truncated.device.type == "cpu" and not truncated.any()):
+            return
         with self._precision.autocast():
-            value = self._policy.value(transition.final_observation)
-        return self._gamma * value * transition.truncated
+            value = self._policy.value(final)
+        self.rollout.write(step, bootstrap=self._gamma * value * truncated)
 
     @torch.no_grad()
     def _estimate(self) -> None:

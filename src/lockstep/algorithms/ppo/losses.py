@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.algorithms.ppo.surrogate import METRICS, Samples, Weights, surrogate
 from lockstep.compute.dropout import DropoutWords
 from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.problem import Forecast
@@ -51,11 +52,9 @@ class Minibatch:
         """One column of the chosen samples (B, ...)."""
         return self.rollout[column].index_select(0, self._samples())
 
-    def mean(self, values: Tensor) -> Tensor:
-        """This cohort's part of the mean over the valid samples of the global minibatch, for values (B,)."""
-        if "valid" in self.rollout:
-            values = torch.where(self.read("valid"), values, 0.0)
-        return values.sum() * self.share
+    def valid(self) -> Tensor | None:
+        """(B,) whether each sample counts; None if all do."""
+        return self.read("valid") if "valid" in self.rollout else None
 
     def ask(self, network: Any) -> tuple[Tensor, ...]:
         """Apply the network to the samples: outputs (B, ...), values (B,), and forecasts if it makes any."""
@@ -108,10 +107,8 @@ class PPOLoss(nn.Module):
         super().__init__()
         self.network = network
         self._actions = actions
-        self._clip = clip_range
+        self._weights = Weights(clip_range, vf_coef, ent_coef)
         self._value_clip = clip_range_vf
-        self._entropy_weight = ent_coef
-        self._value_weight = vf_coef
         self._normalises = normalize_advantage
         self._forecast = forecast
 
@@ -119,32 +116,29 @@ class PPOLoss(nn.Module):
         """The cohort's share of the global loss, and of each metric."""
         outputs, value, *predicted = batch.ask(self.network)
         distribution = self._actions.of(outputs)
-        log_ratio = distribution.log_probability(batch.read("action")) - batch.read("log_probability")
-        ratio = log_ratio.exp()
         advantage = batch.read("advantage")
         if self._normalises:
             # Moments of the whole minibatch: a rank's own would make the loss depend on the division into ranks.
             advantage = (advantage - batch.moments[0]) / (batch.moments[1] + 1e-8)
-        # The larger of the two losses: clipping never makes a bad step look better.
-        policy = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - self._clip, 1 + self._clip))
-        error = self._value_error(value, batch)
-        entropy = distribution.entropy()
-        policy_loss, value_loss, mean_entropy = batch.mean(policy), 0.5 * batch.mean(error), batch.mean(entropy)
-        loss = policy_loss + self._value_weight * value_loss - self._entropy_weight * mean_entropy
-        auxiliary = {}
+        # In this order: autograd adds up gradients in the order of the calls, and another one would round differently.
+        log_probability = distribution.log_probability(batch.read("action"))
+        value_error = self._value_error(value, batch)
+        # Without a weight the entropy is only reported, so it needs no gradient.
+        with torch.set_grad_enabled(self._weights.entropy > 0 and torch.is_grad_enabled()):
+            entropy = distribution.entropy()
+        loss, sums = surrogate(
+            log_probability,
+            value_error,
+            entropy,
+            Samples(batch.read("log_probability"), advantage, batch.share, batch.valid()),
+            self._weights,
+        )
+        metrics = dict(zip(METRICS, sums.unbind(), strict=True))
         if self._forecast is not None:
-            auxiliary["forecast_loss"] = self._forecast_error(predicted[0], batch, self._forecast) * batch.share
-            loss = loss + self._forecast.weight * auxiliary["forecast_loss"]
-        with torch.no_grad():
-            metrics = {
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy": mean_entropy,
-                # The estimator (r - 1) - log r is never negative and has less variance than -log r.
-                "approx_kl": batch.mean((ratio - 1) - log_ratio),
-                "clip_fraction": batch.mean(((ratio - 1).abs() > self._clip).float()),
-            }
-        return loss, {name: value.detach() for name, value in (metrics | auxiliary).items()}
+            error = self._forecast_error(predicted[0], batch, self._forecast) * batch.share
+            loss = loss + self._forecast.weight * error
+            metrics["forecast_loss"] = error.detach()
+        return loss, metrics
 
     def _forecast_error(self, predicted: Tensor, batch: Minibatch, forecast: Forecast) -> Tensor:
         """The sum of squared errors over all steps whose successor is in the same sequence and episode."""

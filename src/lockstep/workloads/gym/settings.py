@@ -31,7 +31,7 @@ class GymSettings(WorkloadSettings):
     resume_by: Literal["auto", "state", "replay", "restart"] = "auto"
     """How unfinished episodes continue after a resume: saved state, replayed actions, or new ones; auto = found out."""
     env_workers: Annotated[int, Range(at_least=0, at_most=1024)] = 0
-    """Worker processes for a rank's environments; 0 = one per thread of the rank, 1 = in the rank's own process."""
+    """Worker processes for a rank's environments; 0 = one per thread if steps are slow, 1 = in the rank itself."""
     env_timeout: Annotated[float, Range(above=0, at_most=86_400)] = 300.0
     """Seconds after which a reset or step that has not returned ends the run; it can be resumed."""
 

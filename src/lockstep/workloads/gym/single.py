@@ -20,6 +20,8 @@ _NO_LIMIT = 2**62
 """The environment's own time limit ends its episodes."""
 _USUAL_LENGTH = 1000
 """Assumed steps of an episode if nothing limits it; TD-MPC2 computes its discount from it."""
+_ROUND_TRIP = 4e-4
+"""Seconds that asking workers for a step costs, about: what they save must be more."""
 # Simulators run on the CPU; the algorithm moves what it needs to its own device.
 _HOST = torch.device("cpu")
 
@@ -71,14 +73,23 @@ class GymEnv(HostedEnv):
         return {"success": results[:, hosting.SUCCESS].astype(np.float64)} if self._has_goal else {}
 
 
+def workers_for(settings: GymSettings, facts: Facts, count: int) -> int:
+    """How many processes run `count` environments; what they compute does not depend on it."""
+    workers = settings.env_workers or torch.get_num_threads()
+    if workers > 1:
+        given.refuse_unsendable(settings.env_id)
+    if settings.env_workers or workers == 1:
+        return workers
+    saved = count * facts.step_seconds * (1 - 1 / workers)
+    return workers if saved > _ROUND_TRIP else 1
+
+
 def single_problem(settings: GymSettings) -> EnvProblem:
     """The environments of the settings; starts no worker yet."""
     facts = facts_of(settings)
 
     def environments(index: Tensor, seed: int) -> GymEnv:
-        workers = settings.env_workers or torch.get_num_threads()
-        if workers > 1:
-            given.refuse_unsendable(settings.env_id)
+        workers = workers_for(settings, facts, len(index))
         return GymEnv(facts, index, seed, workers, timeout=settings.env_timeout)
 
     actions = facts.actions

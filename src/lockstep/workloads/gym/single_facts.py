@@ -1,5 +1,6 @@
 """What can be found out about an environment before a run: its spaces, its time limit, and how it can be resumed."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ class Facts:
     """Whether it reports success."""
     reason: str
     """Why it resumes as it does, if that was found out."""
+    step_seconds: float
+    """How long a step takes, if that decides on workers; else infinite."""
 
     @property
     def resume_by(self) -> Resume:
@@ -73,7 +76,9 @@ def _facts(settings: GymSettings, thing: object) -> Facts:
             spec, reason = _resuming(settings, spec, env)
             size = gym_simulation.state_size(spec, env, rows)
             limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
-            return Facts(spec, observations, rows, limit, size, goal, reason)
+            # Only tried if it matters: it is one more thing that a broken environment could fail in.
+            seconds = math.inf if settings.env_workers else gym_simulation.step_seconds(env)
+            return Facts(spec, observations, rows, limit, size, goal, reason, seconds)
         finally:
             env.close()
 
