@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from lockstep.cli.argv import HelpWanted
 from lockstep.config.fields import nearest
+from lockstep.config.sources import UnknownSetting
 from lockstep.errors import LockstepError, UserError
 from lockstep.launch import outcome, rank_process
 from lockstep.launch.environment import launched_rank
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
+                print("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
@@ -61,6 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) closed the pipe. Redirect stdout, or the interpreter fails when it flushes at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0
+
+
+def _owners(error: LockstepError) -> str:
+    """Which workloads have the setting that this one has not: users of one guide try its flags on another workload."""
+    if not isinstance(error, UnknownSetting):
+        return ""
+    from lockstep.workloads import registry
+
+    owners = registry.with_setting(error.key)
+    return f"; it is a setting of {', '.join(owners)}" if owners else ""
 
 
 def _reader_is_gone() -> bool:

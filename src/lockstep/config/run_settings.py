@@ -87,7 +87,7 @@ class RunSettings(Settings):
     """With weak scaling, how the learning rate grows with the number of ranks."""
     lr_warmup: Steps = 0
     """Steps over all ranks during which the learning rate rises from 0."""
-    wandb: bool = False
+    wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
     wandb_project: str = "lockstep"
     """Project to log to with --wandb."""
