@@ -85,6 +85,16 @@ class Snake(Workload):
             policy_width=128,
             total_timesteps=1_000_000_000,
         ),
+        "guide": _BASE.but(
+            "Train on 12 x 12 with the guide's boards and network, in rollouts short enough for its 10 million steps.",
+            n_envs=256,
+            n_steps=64,
+            batch_size=2048,
+            policy_width=128,
+            total_timesteps=10_000_000,
+            checkpoint_every=500_000,
+            eval_every=500_000,
+        ),
         "reward_shaping_distance": _BASE.but(
             "Train as base, also rewarded for coming nearer to the food.", distance_reward_scale=0.01
         ),
