@@ -294,13 +294,14 @@ def check_same_experiment(
 
 def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool) -> int:
     """Train as one rank of the world, with micro-batches halved `halvings` times. Called by every rank."""
-    from lockstep.distributed import nccl
+    from lockstep.distributed import debug_level, nccl
     from lockstep.distributed.world import describe_device, open_world
     from lockstep.run import consensus, session
 
     config = wanted.config if wanted.config.run.run_name else wanted.config.replace(run_name=_new_name(workload))
     # NCCL reads its environment variables when the process group is created, so they are set before.
     settings = nccl.apply(nccl.detect(deterministic=config.run.deterministic))
+    settings += debug_level.lower() if config.run.sync == "fast" else []
     with open_world(config.run.device, config.run.timeout) as world:
         config = consensus.settle(world, workload.target, wanted.asked, config)
         # Only now: ranks must agree on what the user asked for, and halving applies to all of them alike.

@@ -44,6 +44,7 @@ def test_there_are_the_presets_of_the_guide_and_debug():
         "base",
         "large",
         "b200",
+        "guide",
         "reward_shaping_distance",
         "frame_stacking",
         "high_entropy",
@@ -63,6 +64,11 @@ def test_debug_is_twenty_small_updates():
     ppo = config.algorithm
     assert ppo.total_timesteps // ppo.rollout_size == 20
     assert (config.workload.grid_size, ppo.n_envs, ppo.n_steps, ppo.batch_size) == (6, 16, 16, 64)
+
+
+def test_the_guides_ten_million_steps_are_enough_updates_to_learn_from():
+    ppo = SNAKE.preset("guide").algorithm
+    assert (ppo.total_timesteps, ppo.n_envs, ppo.total_timesteps // ppo.rollout_size) == (10_000_000, 256, 610)
 
 
 @pytest.mark.parametrize(
