@@ -37,6 +37,8 @@ FOREIGN_NAMES: Mapping[str, str] = {
     "force_cpu": "use --device cpu",
     "amp": "use --precision bf16, the default on a GPU that has it, or fp16",
     "n_envs_per_gpu": "sizes are over all ranks: --n-envs N; per rank with --scaling weak",
+    "max_n_envs": "--autotune keeps what is given: --n-envs N",
+    "max_batch_size": "--autotune does not change the batch: --batch-size N",
     "env_processes": _ON_DEVICE,
     "num_workers": _ON_DEVICE,
     "pin_memory": _ON_DEVICE,

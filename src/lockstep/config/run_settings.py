@@ -81,6 +81,8 @@ class RunSettings(Settings):
     """What all ranks do when a gradient is not finite: skip the update or stop the run."""
     nonfinite_limit: OffOrCount = 25
     """With skip, how many updates in a row may have such a gradient before the run stops; 0 = any number."""
+    autotune: Annotated[bool, Alias("auto_scale"), Alias("max_utilization")] = False
+    """Try sizes that learn alike on these devices, for at most a minute, and train with the fastest."""
     scaling: Literal["strong", "weak"] = "strong"
     """strong = sizes are over all ranks; weak = sizes are per rank and grow with the number of ranks."""
     lr_scaling: Literal["none", "sqrt", "linear"] = "none"

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
+from lockstep.config.alternatives import alternatives
 from lockstep.config.config import AnyConfig, Config, Layout
 from lockstep.config.fields import Setting, nearest
 from lockstep.config.foreign_names import FOREIGN_NAMES
@@ -25,6 +26,8 @@ class Resolved(Generic[Options]):
 
     config: Options
     sources: dict[str, str]
+    alternatives: tuple[Options, ...] = ()
+    """With autotune: the configurations to choose from, `config` first."""
 
     @property
     def explicit(self) -> frozenset[str]:
@@ -62,6 +65,9 @@ def resolve(
         if setting:
             values[setting.name] = read_value(setting, given)
             sources[setting.name] = given.where
+    if isinstance(base, Config) and values.get("autotune"):
+        found = alternatives(base, values, sources)
+        return Resolved(cast(Options, found[0]), sources, cast(tuple[Options, ...], found))
     changed = base.replace(**values) if isinstance(base, Config) else dataclasses.replace(cast(Any, base), **values)
     return Resolved(cast(Options, changed), sources)
 
@@ -121,7 +127,7 @@ def _from_leaves(schema: Schema, leaves: list[Leaf], source: str) -> tuple[dict[
                     f"{setting.name} ({given.where}): needs a value, not a section; allowed: {setting.allowed}"
                 )
         setting = find_setting(schema, given)
-        if setting and setting.name in values:
+        if setting and setting.name in values and values[setting.name] != read_value(setting, given):
             raise UserError(
                 f"{setting.name} {shown(leaf.text)} ({given.where}): given before, at {sources[setting.name]}"
             )
