@@ -122,12 +122,14 @@ def train(
     fitted, notes = chosen.fit(resolved.config, resolved.explicit)
     folder, by_time = Path(runs_dir), f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}"
     run = RunDirectory.named(folder, run_name) if run_name else RunDirectory.fresh(folder, by_time)
-    wanted = RequestedRun(resolved.config, fitted, tuple(notes)).named(run.name)
+    wanted = RequestedRun(resolved.config, fitted, tuple(notes))
     options = LaunchOptions(gpus=gpus, ranks=ranks)
     try:
         if starting.ranks_here(wanted.config, options, None)[0] == 1:
             with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-                starting.start(chosen, wanted, options, [])
+                # The command that starts several ranks tries sizes by itself.
+                wanted = starting.read_wanted(chosen, resolved, options) if resolved.alternatives else wanted
+                starting.start(chosen, wanted.named(run.name), options, [])
         else:
             for value in [name, *settings.values()]:
                 given.refuse_unsendable(str(value))

@@ -31,6 +31,22 @@ def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
             atexit.register(_flush_or_discard, stream)
 
 
+def unwritten(*, probe: bool = False) -> OSError | None:
+    """What keeps text that was printed to stdout from being written, if anything; the text is then discarded.
+
+    Lines of `tell` may be lost, so they do not count. `probe`: write a newline to find out, since a stream without a
+    buffer (PYTHONUNBUFFERED) has nothing left to flush.
+    """
+    if sys.stdout is None or (_dirty and sys.stdout.fileno() in _dirty):
+        return None
+    try:
+        print(end="\n" if probe else "", flush=True)
+    except OSError as error:
+        _silence(sys.stdout)
+        return error
+    return None
+
+
 def open_missing_streams() -> None:
     """Open /dev/null in place of a closed stdin, stdout or stderr; else the next file opened would take its number."""
     for descriptor in range(3):

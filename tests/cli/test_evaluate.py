@@ -125,7 +125,7 @@ def test_results_go_to_the_file_that_was_asked_for(at_runs, tmp_path, capsys):
 
 def test_wrong_words_are_told_in_one_line(at_runs, capsys):
     assert "allowed: trained, scripted, random" in complaint(capsys, "demo", "--policy", "best")
-    assert "the nearest name is episodes" in complaint(capsys, "demo", "--episode", "3")
+    assert "the nearest name is episodes" in complaint(capsys, "demo", "--epsodes", "3")
     assert "is a workload and has no weights" in complaint(capsys, "snake")
     assert "the nearest is demo" in complaint(capsys, "demos")
     assert "a whole number from 1" in complaint(capsys, "demo", "--episodes", "0")

@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +165,14 @@ def test_list_as_json_names_presets(capsys):
     assert {"debug", "base"} <= set(listed["snake"])
 
 
+def test_verify_finds_a_run_in_another_folder(capsys, tmp_path):
+    stored_run(tmp_path)
+    assert main(["verify", "old", "--runs-dir", str(tmp_path)]) == 4
+    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "old"), "--rans-dir", "x"]) == 2
+    assert "the nearest name is runs_dir" in capsys.readouterr().err
+
+
 def test_runs_shows_state_and_steps(capsys, tmp_path):
     run = stored_run(tmp_path)
     run.write_status("finished", 1234, 5.0)
@@ -179,6 +188,17 @@ def test_what_one_rank_alone_finds_wrong_is_kept_for_our_launcher_to_tell(monkey
     monkeypatch.setenv("LOCKSTEP_LAUNCHER", "1")
     assert main(["train", "snak"]) == 2
     assert "the nearest is snake" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("buffer", [[], ["-u"]], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("line", ["plan snake", "list", "runs --json", "train --help"])
+def test_output_that_cannot_be_written_is_one_line_and_exit_3(line, buffer, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    command = [sys.executable, *buffer, "-m", "lockstep", *line.split()]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (3, "lockstep: the output cannot be written: No space left on device\n")
 
 
 def test_a_pipe_that_broke_elsewhere_is_a_failure_and_no_reader_who_has_seen_enough(monkeypatch):

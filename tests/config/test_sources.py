@@ -161,7 +161,7 @@ def test_options_that_are_no_run_can_be_read_too():
         (["--size", "--rate", "1"], "size (flag --size): a value is needed"),
         (["--mode", "fast"], "mode fast (flag --mode): no such choice; allowed: one of slow, quick, rapid"),
         (["--switch", "maybe"], "switch maybe (flag --switch): not a switch; allowed: true or false"),
-        (["--no-size"], "no-size null (flag --no-size): unknown setting"),
+        (["--no-size"], "no-size (flag --no-size): unknown setting"),
         (["32"], "32: not a setting; allowed: --field value or field=value"),
         (["-s", "3"], "-s: not a setting"),
         (["--"], "unknown setting"),

@@ -37,6 +37,12 @@ def test_turning_off_an_existing_nvlink_or_infiniband_is_a_warning():
     assert judged({"NCCL_P2P_DISABLE": "1"}).get("NCCL_P2P_DISABLE") is None
 
 
+def test_the_debug_level_that_crashes_torch_is_a_warning():
+    finding = judged({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})["TORCH_DISTRIBUTED_DEBUG"]
+    assert finding.verdict == "warn" and finding.fix.startswith("set INFO")
+    assert "TORCH_DISTRIBUTED_DEBUG" not in judged({"TORCH_DISTRIBUTED_DEBUG": "INFO"})
+
+
 def test_what_a_run_would_set_is_shown_and_the_users_values_are_kept():
     found = judged({"NCCL_DEBUG": "INFO"}, EIGHT)
     assert found["NCCL_P2P_LEVEL"].what.startswith("not set; a run sets NVL")

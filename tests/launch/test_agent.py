@@ -225,7 +225,7 @@ def test_ranks_that_call_different_collectives_are_reported(start, monkeypatch, 
     if debug == "DETAIL":
         assert "Detected mismatch between collectives on ranks. Rank" in report
     else:
-        assert "set TORCH_DISTRIBUTED_DEBUG=DETAIL and torch names both" in report
+        assert "with TORCH_DISTRIBUTED_DEBUG=DETAIL and --sync exact torch names both" in report
 
 
 def test_torchrun_starts_and_restarts_the_same_world(tmp_path):

@@ -109,7 +109,7 @@ def test_all_ranks_end_with_the_same_line(ranks):
 
 
 def settle_sizes(world, sizes):
-    asked = snake(auto_scale=True)
+    asked = snake(autotune=True)
     fitted = asked.replace(n_envs=sizes[world.rank], runs_dir=f"/runs-{world.rank}")
     return to_yaml(consensus.settle(world, "snake", asked, fitted))
 

@@ -10,7 +10,7 @@ from lockstep.workloads import registry
 
 def wanted():
     snake = registry.load("snake").preset("debug")
-    return RequestedRun(snake.replace(gamma=0.97, auto_scale=True), snake.replace(gamma=0.97, n_envs=64), ("a note",))
+    return RequestedRun(snake.replace(gamma=0.97, autotune=True), snake.replace(gamma=0.97, n_envs=64), ("a note",))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import TypeVar
 from lockstep.config.fields import Setting
 from lockstep.config.schema import Schema
 from lockstep.config.sources import resolve
-from lockstep.config.values import is_switch_word
+from lockstep.config.values import is_switch_word, shown
 from lockstep.errors import UserError
 
 Options = TypeVar("Options")
@@ -22,7 +22,10 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
     offer_help(arguments, help_for)
     if not arguments or arguments[0].startswith("-") or "=" in arguments[0]:
         where = "list" if what == "workload" else "runs"
-        raise UserError(f"the first argument must be a {what}; `lockstep {where}` lists them, --help explains the rest")
+        instead = f", not {shown(arguments[0])}" if arguments else ""
+        raise UserError(
+            f"the first argument must be a {what}{instead}; `lockstep {where}` lists them, --help explains the rest"
+        )
     return arguments[0], list(arguments[1:])
 
 

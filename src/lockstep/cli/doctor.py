@@ -87,7 +87,7 @@ def _all_reduce(ranks: int) -> list[Finding]:
         with RankPool(ranks, device=pool[1]) as live:
             found = live.run("lockstep.distributed.bandwidth:all_reduce_speed", size)[0]
     except LockstepError as error:
-        fix = "see the lines above for possible causes; TORCH_DISTRIBUTED_DEBUG=DETAIL says more"
+        fix = "see the lines above for possible causes; TORCH_DISTRIBUTED_DEBUG=INFO says more"
         return [bad(subject, f"{ranks} ranks on {pool[0]} failed: {error}", fix)]
     told = (
         f"{ranks} ranks on {pool[0]}: {found['bandwidth'] / 1e6:,.0f} MB/s of gradient, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
-from lockstep.config.fields import Range, Seed, nearest
+from lockstep.config.fields import Alias, Range, Seed, nearest
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
 from lockstep.workloads import registry
@@ -37,7 +37,7 @@ _NUMBERS = ("mean", "deviation", "min", "max", "median")
 class EvaluateOptions(ModelOptions):
     """What is played."""
 
-    episodes: Annotated[int, Range(at_least=1, at_most=10_000_000)] = 100
+    episodes: Annotated[int, Range(at_least=1, at_most=10_000_000), Alias("n_episodes"), Alias("episode")] = 100
     """Whole episodes to play; a workload that predicts from data is measured on all of it."""
     seed: Seed = 2025
     """Seed of the episodes."""

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 
+from lockstep import output
 from lockstep.cli.argv import HelpWanted
 from lockstep.config.fields import nearest
-from lockstep.errors import LockstepError, UserError
+from lockstep.config.sources import UnknownSetting
+from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.launch import outcome, rank_process
 from lockstep.launch.environment import launched_rank
 
@@ -38,10 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            return _dispatch(arguments)
+            code = _dispatch(arguments)
         except HelpWanted as help_text:
-            print(help_text, flush=True)
-            return 0
+            print(help_text)
+            code = 0
+        # Output that cannot be written often shows only here, where the buffer is emptied.
+        return code if (problem := output.unwritten()) is None else _not_written(problem)
     except LockstepError as error:
         outcome.write(error)
         # All ranks usually find the same user error, so only rank 0 prints it. Under our launcher every rank prints:
@@ -49,28 +53,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                print("\n".join((f"lockstep: {error}", *error.details)), file=sys.stderr, flush=True)
+                print("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), file=sys.stderr, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # It may also be a pipe to one of our own processes, and that is a real failure.
-        if not _reader_is_gone():
+    except OSError:
+        # It may also be another file, or a pipe to one of our own processes, and that is a real failure.
+        if (problem := output.unwritten(probe=True)) is None:
             raise
-        # The reader (head, less) closed the pipe. Redirect stdout, or the interpreter fails when it flushes at exit.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        return _not_written(problem)
+
+
+def _owners(error: LockstepError) -> str:
+    """Which workloads have the setting that this one has not: users of one guide try its flags on another workload."""
+    if not isinstance(error, UnknownSetting):
+        return ""
+    from lockstep.workloads import registry
+
+    owners = registry.with_setting(error.key)
+    return f"; it is a setting of {', '.join(owners)}" if owners else ""
+
+
+def _not_written(problem: OSError) -> int:
+    """The exit code if stdout cannot be written: 0 if its reader (head, less) has seen enough."""
+    if isinstance(problem, BrokenPipeError):
         return 0
-
-
-def _reader_is_gone() -> bool:
-    """Whether stdout's reader closed the pipe: the unwritten text is still buffered, so flushing fails again."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    with contextlib.suppress(OSError):
+        print(f"lockstep: the output cannot be written: {problem.strerror}", file=sys.stderr, flush=True)
+    return RunFailed.exit_code
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -28,6 +28,7 @@ def plan(arguments: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
     config, notes = read_config(workload, options, rest)
+    notes += [f"{'autotune':12} sizes like these are tried when the run starts"] if config.run.autotune else []
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     here, more_notes = ranks_here(config, options, machines)
     # With a range of machines (--nnodes 1:4), the plan is for the largest world.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
-from lockstep.config.fields import OffOrCount, Range, Seed
+from lockstep.config.fields import Alias, OffOrCount, Range, Seed
 from lockstep.errors import UserError
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import (
@@ -51,7 +51,7 @@ _WRITERS = {".gif": "write_gif", ".mp4": "write_mp4"}
 class PlayOptions(ModelOptions):
     """What is shown."""
 
-    episodes: OffOrCount = 0
+    episodes: Annotated[OffOrCount, Alias("n_episodes")] = 0
     """Episodes to show; 0 = until Ctrl-C in a terminal, else one."""
     seed: Seed = 2025
     """Seed of the episodes; they are the same as those of `lockstep eval` with this seed."""

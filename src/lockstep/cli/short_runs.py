@@ -1,6 +1,7 @@
 """Short trainings without a run directory, for verify, bench and tests. Every rank calls these functions."""
 
 import functools
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,10 @@ def _counters(state: Any, name: str) -> dict[str, float]:
 def time_updates(world: World, workload: str, config_text: str, updates: int) -> dict[str, float]:
     """Continue training for some updates; returns their steps over all ranks and seconds. Called by every rank."""
     learner = standing_learner(world, workload, config_text)
+    return _timed(world, learner, updates)
+
+
+def _timed(world: World, learner: Learner, updates: int) -> dict[str, float]:
     before = learner.steps
     world.barrier("start of a measurement")
     start = time.perf_counter()
@@ -133,6 +138,28 @@ def time_updates(world: World, workload: str, config_text: str, updates: int) ->
     # Kernels run asynchronously: without this, only their launches would be timed.
     world.device_barrier()
     return {"steps": learner.steps - before, "seconds": time.perf_counter() - start}
+
+
+def time_anew(world: World, workload: str, config_text: str, warm_ups: int, seconds: float) -> dict[str, float]:
+    """Like `time_updates`, for about so many seconds, with a learner that is dropped afterwards. Called by every rank.
+
+    warm_ups: updates before the measurement, at least one; if the last takes longer than `seconds`, it is the result.
+    """
+    if world.device.type == "cuda":
+        # As in `redo`: another learner must not use graphs that were captured for the one before.
+        torch.compiler.reset()
+    learner = open_learner(world, workload, config_text)
+    for _ in range(warm_ups):
+        measured = _timed(world, learner, 1)
+    # Rank 0 decides, so that all ranks make the same number of updates.
+    if updates := world.from_leader(int(seconds / measured["seconds"])):
+        measured = _timed(world, learner, updates)
+    del learner
+    gc.collect()
+    if world.device.type == "cuda":
+        # The next sizes are tried with all of the memory.
+        torch.cuda.empty_cache()
+    return measured
 
 
 @functools.cache

@@ -75,14 +75,25 @@ def train(arguments: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     # A rank uses what its launcher resolved; the --config file may have changed since.
-    wanted = requested_run.received(workload.read_config) or _read_wanted(workload, options, rest)
+    wanted = requested_run.received(workload.read_config) or read_wanted(
+        workload, _resolve(workload, options, rest), options
+    )
     return start(workload, wanted, options, ["train", *arguments])
 
 
-def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> RequestedRun:
-    resolved = _resolve(workload, options, overrides)
-    config, notes = workload.fit(resolved.config, resolved.explicit)
-    return RequestedRun(resolved.config, config, (*notes, *hints(workload, options.preset, config)))
+def read_wanted(workload: Workload, resolved: Resolved[AnyConfig], options: LaunchOptions) -> RequestedRun:
+    """The run that is asked for, with sizes that are tuned for this machine if that is asked for, too."""
+    tuned, tried = _tuned(workload, resolved, options) if resolved.alternatives else (resolved.config, [])
+    config, notes = workload.fit(tuned, resolved.explicit)
+    advice = hints(workload, options.preset, config) if isinstance(options, TrainOptions) else []
+    return RequestedRun(resolved.config, config, (*tried, *notes, *advice))
+
+
+def _tuned(workload: Workload, resolved: Resolved[AnyConfig], options: LaunchOptions) -> tuple[AnyConfig, list[str]]:
+    from lockstep.run import autotune
+
+    ranks, _ = ranks_here(resolved.config, options, Machines.parse(options.nnodes, options.rdzv_endpoint))
+    return autotune.tuned(resolved.alternatives, ranks, "lockstep.cli.short_runs:time_anew", workload.target)
 
 
 def hints(workload: Workload, preset: str, config: AnyConfig) -> list[str]:
@@ -104,7 +115,10 @@ def resume(arguments: list[str]) -> int:
     run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
     # The folder may have been renamed since the run was started.
-    config = resolve(config.replace(run_name=run.name), overrides=rest).config
+    resolved = resolve(config.replace(run_name=run.name), overrides=rest)
+    config = resolved.config
+    if resolved.alternatives:
+        raise UserError("autotune: a run that exists keeps its sizes; leave it out")
     if config.run.run_name != run.name:
         raise UserError(
             f"run_name {shown(config.run.run_name)}: a resumed run keeps its name, {run.name}; leave it out"
@@ -294,13 +308,14 @@ def check_same_experiment(
 
 def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool) -> int:
     """Train as one rank of the world, with micro-batches halved `halvings` times. Called by every rank."""
-    from lockstep.distributed import nccl
+    from lockstep.distributed import debug_level, nccl
     from lockstep.distributed.world import describe_device, open_world
     from lockstep.run import consensus, session
 
     config = wanted.config if wanted.config.run.run_name else wanted.config.replace(run_name=_new_name(workload))
     # NCCL reads its environment variables when the process group is created, so they are set before.
     settings = nccl.apply(nccl.detect(deterministic=config.run.deterministic))
+    settings += debug_level.lower() if config.run.sync == "fast" else []
     with open_world(config.run.device, config.run.timeout) as world:
         config = consensus.settle(world, workload.target, wanted.asked, config)
         # Only now: ranks must agree on what the user asked for, and halving applies to all of them alike.

@@ -12,13 +12,17 @@ from lockstep.cli import argv as command
 from lockstep.cli.proof import CEILING, MULTIPLE, RESOLUTION, STRETCH, FastProof, Gap, Outcome, Proof
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, Pattern
+from lockstep.config.schema import Schema
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import resources
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
 
-USAGE = "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN"
+USAGE = (
+    "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN "
+    "[--runs-dir DIR]"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +39,30 @@ class VerifyOptions:
     """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerifyRunOptions:
+    """Of a run: which one."""
+
+    runs_dir: str = "runs"
+    """Folder in which runs are found by their names."""
+
+
 def verify(arguments: list[str]) -> int:
     """The verb `verify`."""
-    subject, rest = command.take_subject(
-        arguments, "workload or run", lambda _: command.help_text(USAGE, VerifyOptions)
-    )
+    subject, rest = command.take_subject(arguments, "workload or run", lambda _: _help())
     if registry.is_name(subject):
         return _verify_workload(registry.load(subject), rest)
-    return _verify_run(RunDirectory.find(subject, Path("runs"), registry.names()), rest)
+    options = command.take_all(rest, VerifyRunOptions())
+    return _verify_run(RunDirectory.find(subject, Path(options.runs_dir), registry.names()))
 
 
-def _verify_run(run: RunDirectory, rest: list[str]) -> int:
+def _help() -> str:
+    return command.help_text(USAGE, VerifyOptions, Schema.of(VerifyRunOptions))
+
+
+def _verify_run(run: RunDirectory) -> int:
     from lockstep.storage import checkpoint_retention
 
-    if rest:
-        raise UserError(f"'{rest[0]}': verifying a run takes no flags")
     verdicts = checkpoint_retention.verify_run(run.path)
     for name, problems in verdicts.items():
         print(f"{name:32} {'DAMAGED' if problems else 'intact'}")

@@ -4,7 +4,7 @@ Flags, files and presets are flat: every setting has one name among all groups (
 group (`config.run.seed`, `config.algorithm.batch_size`), so that it is plain who owns it. Nothing here needs torch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
@@ -51,6 +51,13 @@ class AlgorithmSettings(Settings):
     def in_smaller_parts(self, lanes: int) -> dict[str, Any] | None:
         """The changes that compute the same in micro-batches half as large; None where they cannot be halved."""
         return None
+
+    def sizes_alike(self, given: Collection[str]) -> Iterator[dict[str, Any]]:
+        """For --autotune: changes of sizes with which a run learns alike at equal steps, the nearest to these first.
+
+        Batch, gradient steps per sample, network and learning rate stay, and so does what was `given`.
+        """
+        yield {}
 
     def scaled(self, size: int, rate: float) -> dict[str, Any]:
         """The changes that weak scaling makes on so many ranks: larger sizes, and learning rates times `rate`."""
@@ -286,6 +293,14 @@ class Layout:
 
     def config(self, values: Mapping[str, Any]) -> AnyConfig:
         """The configuration with these values, and defaults for the rest; UserError where they do not go together."""
+        config = self.composed(values)
+        # The workload first: it knows why a number is impossible where the algorithm only sees that it is.
+        for group in (config.workload, config.algorithm, config.network):
+            group.check(config)
+        return config
+
+    def composed(self, values: Mapping[str, Any]) -> AnyConfig:
+        """The same without seeing whether the groups go together."""
         given = {**self._defaults(), **values}
         for name, chosen in (("algorithm", self.algorithm_name), ("network", self.network_name)):
             # They decide which settings there are, so they are chosen with the layout and not changed afterwards.
@@ -295,15 +310,11 @@ class Layout:
                     f"{name} {shown(given[name])}: this run has {chosen or 'none'}; start a new run with it"
                 )
             given[name] = chosen
-        config = self._composed(given)
-        if translated := config.workload.translate(config):
-            config = self._composed(config.values() | translated)
-        # The workload first: it knows why a number is impossible where the algorithm only sees that it is.
-        for group in (config.workload, config.algorithm, config.network):
-            group.check(config)
-        return config
+        config = self._grouped(given)
+        translated = config.workload.translate(config)
+        return self._grouped(config.values() | translated) if translated else config
 
-    def _composed(self, values: Mapping[str, Any]) -> AnyConfig:
+    def _grouped(self, values: Mapping[str, Any]) -> AnyConfig:
         run, algorithm, workload, network = self.schema.split(values).values()
         return Config(
             self, RunSettings(**run), self.algorithm(**algorithm), self.workload(**workload), self.network(**network)

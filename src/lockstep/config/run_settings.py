@@ -81,13 +81,15 @@ class RunSettings(Settings):
     """What all ranks do when a gradient is not finite: skip the update or stop the run."""
     nonfinite_limit: OffOrCount = 25
     """With skip, how many updates in a row may have such a gradient before the run stops; 0 = any number."""
+    autotune: Annotated[bool, Alias("auto_scale"), Alias("max_utilization")] = False
+    """Try sizes that learn alike on these devices, for at most a minute, and train with the fastest."""
     scaling: Literal["strong", "weak"] = "strong"
     """strong = sizes are over all ranks; weak = sizes are per rank and grow with the number of ranks."""
     lr_scaling: Literal["none", "sqrt", "linear"] = "none"
     """With weak scaling, how the learning rate grows with the number of ranks."""
     lr_warmup: Steps = 0
     """Steps over all ranks during which the learning rate rises from 0."""
-    wandb: bool = False
+    wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases."""
     wandb_project: str = "lockstep"
     """Project to log to with --wandb."""

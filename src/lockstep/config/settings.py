@@ -26,7 +26,7 @@ class Settings:
     path_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that name a file or a folder: made absolute, and free to differ between the machines of one run."""
     foreign_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of other programs that are no settings here, and what to use instead."""
+    """Keys that are no settings of this group, and what to use instead; `foreign_names` has those of other programs."""
     only_values: ClassVar[Mapping[str, str]] = {}
     """Keys of other programs with one possible value here: that value is accepted, any other refused."""
 

@@ -8,8 +8,10 @@ from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
+from lockstep.config.alternatives import alternatives
 from lockstep.config.config import AnyConfig, Config, Layout
 from lockstep.config.fields import Setting, nearest
+from lockstep.config.foreign_names import FOREIGN_NAMES
 from lockstep.config.schema import Schema
 from lockstep.config.values import from_text, shown
 from lockstep.config.yaml_text import Leaf, read_file, read_text, shown_path
@@ -24,6 +26,8 @@ class Resolved(Generic[Options]):
 
     config: Options
     sources: dict[str, str]
+    alternatives: tuple[Options, ...] = ()
+    """With autotune: the configurations to choose from, `config` first."""
 
     @property
     def explicit(self) -> frozenset[str]:
@@ -40,6 +44,13 @@ class Given:
     where: str
 
 
+class UnknownSetting(UserError):
+    """A key that means nothing in the configuration it was given for."""
+
+    key = ""
+    """The key, with underscores; another workload may know it."""
+
+
 def resolve(
     base: Options, *, config_file: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> Resolved[Options]:
@@ -54,6 +65,9 @@ def resolve(
         if setting:
             values[setting.name] = read_value(setting, given)
             sources[setting.name] = given.where
+    if isinstance(base, Config) and values.get("autotune"):
+        found = alternatives(base, values, sources)
+        return Resolved(cast(Options, found[0]), sources, cast(tuple[Options, ...], found))
     changed = base.replace(**values) if isinstance(base, Config) else dataclasses.replace(cast(Any, base), **values)
     return Resolved(cast(Options, changed), sources)
 
@@ -113,7 +127,7 @@ def _from_leaves(schema: Schema, leaves: list[Leaf], source: str) -> tuple[dict[
                     f"{setting.name} ({given.where}): needs a value, not a section; allowed: {setting.allowed}"
                 )
         setting = find_setting(schema, given)
-        if setting and setting.name in values:
+        if setting and setting.name in values and values[setting.name] != read_value(setting, given):
             raise UserError(
                 f"{setting.name} {shown(leaf.text)} ({given.where}): given before, at {sources[setting.name]}"
             )
@@ -146,7 +160,11 @@ def read_flags(schema: Schema, tokens: Sequence[str]) -> Iterator[Given]:
         elif is_switch and (not has_value or "=" in words[-1]):
             yield Given(name, "true", where)
         elif has_value:
-            yield Given(name, words.pop(), where)
+            given = [words.pop()]
+            # A list may also be given as words: `--symbols SPY QQQ IWM`.
+            while setting is not None and setting.listed and words and _is_plain(words[-1]):
+                given.append(words.pop())
+            yield Given(name, ",".join(given), where)
         else:
             find_setting(schema, Given(name, None, where))
             raise UserError(
@@ -154,24 +172,33 @@ def read_flags(schema: Schema, tokens: Sequence[str]) -> Iterator[Given]:
             )
 
 
+def _is_plain(word: str) -> bool:
+    """Whether a word is neither a flag nor `field=value`."""
+    return not word.startswith("-") and "=" not in word
+
+
 def find_setting(schema: Schema, given: Given) -> Setting | None:
     """Find the field a key means; None where it is a key that has one answer here, and that one was given."""
     if setting := schema.find(given.key):
         return setting
-    told = f"{shown(given.key)} {shown(given.text)} ({given.where})"
+    key = given.key.replace("-", "_")
+    value = "" if given.text is None else f" {shown(given.text)}"
+    told = f"{shown(given.key)}{value} ({given.where})"
     elsewheres = schema.gathered("foreign_keys")
-    only = schema.gathered("only_values").get(given.key.replace("-", "_"))
-    elsewhere = elsewheres.get(given.key.replace("-", "_"))
+    only = schema.gathered("only_values").get(key)
+    elsewhere = elsewheres.get(key) or FOREIGN_NAMES.get(key)
     if only is not None and str(given.text).lower() == only.lower():
         return None
+    if only is not None:
+        raise UserError(f"{told}: cannot be chosen here; allowed: {only}" + (f"; {elsewhere}" if elsewhere else ""))
     if elsewhere is not None:
         raise UserError(f"{told}: not a setting of a run; {elsewhere}")
-    if only is None:
-        names = {key: f"--{key}" for key in elsewheres} | schema.names
-        near = nearest(given.key.replace("-", "_"), list(names))
-        hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
-        raise UserError(f"{told}: unknown setting; {hint}; --help lists all")
-    raise UserError(f"{told}: cannot be chosen here; allowed: {only}")
+    names = {word: f"--{word}" for word in elsewheres} | schema.names
+    near = nearest(key, list(names))
+    hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
+    unknown = UnknownSetting(f"{told}: unknown setting; {hint}; --help lists all")
+    unknown.key = key
+    raise unknown
 
 
 def read_value(setting: Setting, given: Given) -> Any:

@@ -11,12 +11,17 @@ from typing import Any
 
 import yaml
 
+from lockstep.config.foreign_names import FOREIGN_NAMES
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.untrusted import read_regular
 
-IGNORED_KEY = "notes"
-"""Free text for the reader: whatever stands under this key, at any depth, is ignored."""
+IGNORED_KEYS = {"notes", "hydra"}
+"""Whatever stands under these keys, at any depth, is ignored: free text for the reader, and how Hydra itself starts."""
+MISSING = "???"
+"""How Hydra's files write a value that is to be given elsewhere."""
+_COMPOSED = "defaults"
+"""The key under which Hydra's files list other files that they build on."""
 _LARGEST_FILE = 1_000_000
 _DEEPEST = 8
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -100,20 +105,34 @@ class _Reader:
 
     def node(self, path: tuple[str, ...], event: Any) -> list[Leaf]:
         """Read the leaves below one node."""
-        ignored = IGNORED_KEY in path
+        ignored = not IGNORED_KEYS.isdisjoint(path)
         if len(path) > _DEEPEST:
             raise self.refused(event, f"sections nested deeper than {_DEEPEST}")
         if isinstance(event, yaml.ScalarEvent) and path:
-            return [] if ignored else [_leaf(path, event)]
+            return [] if ignored or event.value == MISSING else [_leaf(path, event)]
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path)
         if isinstance(event, yaml.SequenceStartEvent) and ignored:
             while not isinstance(event := self.next(), yaml.SequenceEndEvent):
                 self.node((*path, "item"), event)
             return []
+        if path == (_COMPOSED,) and isinstance(event, yaml.SequenceStartEvent):
+            return self.composition()
         what = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a single value"
         name = ".".join(map(shown, path)) or "the document"
         raise self.refused(event, f"{name} is {what}; allowed: " + ("one value" if path else "keys with values"))
+
+    def composition(self) -> list[Leaf]:
+        """Read Hydra's list of other files: only entries about Hydra itself, which mean nothing here, are accepted."""
+        while not isinstance(event := self.next(), yaml.SequenceEndEvent):
+            is_pair = isinstance(event, yaml.MappingStartEvent)
+            key, value, end = (self.next(), self.next(), self.next()) if is_pair else (event, event, None)
+            # The type of every event counts: the value may be a mapping or a list itself.
+            plain = isinstance(key, yaml.ScalarEvent) and isinstance(value, yaml.ScalarEvent)
+            about_hydra = plain and key.value.startswith("override hydra/") and isinstance(end, yaml.MappingEndEvent)
+            if not (about_hydra or (plain and not is_pair and key.value == "_self_")):
+                raise self.refused(event, f"{_COMPOSED} names other files: {FOREIGN_NAMES[_COMPOSED]}")
+        return []
 
     def mapping(self, path: tuple[str, ...]) -> list[Leaf]:
         """Read the leaves of a section, whose keys must differ."""

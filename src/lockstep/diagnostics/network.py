@@ -97,7 +97,7 @@ def _interface(name: str, value: str, interfaces: Collection[str]) -> Finding:
 
 
 def _slowed(facts: Facts, environment: Mapping[str, str]) -> list[Finding]:
-    """Warn of variables that turn off a fast path that this machine has."""
+    """Warn of variables that slow a run down, such as one that turns off a fast path that this machine has."""
     found = []
     if facts.nvlink and environment.get("NCCL_P2P_DISABLE") == "1":
         fix = "unset it: traffic does not use NVLink"
@@ -105,6 +105,9 @@ def _slowed(facts: Facts, environment: Mapping[str, str]) -> list[Finding]:
     if facts.infiniband and environment.get("NCCL_IB_DISABLE") == "1":
         problem = f"1, although there is InfiniBand: {', '.join(facts.infiniband)}"
         found.append(warn("NCCL_IB_DISABLE", problem, "unset it for runs on several machines"))
+    if environment.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+        fix = "set INFO: torch crashes when it builds DDP with DETAIL, so a run in sync fast lowers it"
+        found.append(warn("TORCH_DISTRIBUTED_DEBUG", "DETAIL: every collective is checked first", fix))
     if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
         found.append(warn("CUDA_LAUNCH_BLOCKING", "1: every kernel launch waits", "unset it except to find a bug"))
     return found

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from lockstep.distributed import collectives, nccl
+from lockstep.distributed import collectives, debug_level, nccl
 from lockstep.distributed.store import file_store
 from lockstep.distributed.world import World, choose_device, join
 from lockstep.launch.rank_process import die_with_parent
@@ -91,6 +91,7 @@ def main(rank: str, parent: str, size: str, device: str, threads: str, store: st
     torch.set_num_threads(int(threads))
     # Before the first use of CUDA, or NCCL and the allocator would not see the variables.
     nccl.apply(nccl.detect(ranks=int(size)))
+    debug_level.lower()
     serve(int(rank), int(size), device, store, orders, replies)
 
 

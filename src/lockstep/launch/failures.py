@@ -170,7 +170,10 @@ def report(exits: Sequence[Exit], found: Exit) -> list[str]:
     # Their tracebacks only say that a peer was lost, and would bury the one that matters.
     others = [str(e.rank) for e in exits if e is not found and e.code and not e.ended_by_launcher]
     folded = [f"rank(s) {', '.join(others)} ended because of it"] if others else []
-    hint = ["ranks may have called different collectives; set TORCH_DISTRIBUTED_DEBUG=DETAIL and torch names both"]
+    hint = [
+        "ranks may have called different collectives; "
+        "with TORCH_DISTRIBUTED_DEBUG=DETAIL and --sync exact torch names both"
+    ]
     return [found.summary(), *found.last_lines(), *folded, *(hint if found.mismatched else [])]
 
 

@@ -109,6 +109,12 @@ def _from_package(point: EntryPoint) -> Workload:
     return _from_outside(point.value)
 
 
+def with_setting(key: str) -> list[str]:
+    """The package's own workloads that have a setting, or its negation (`no_class_weights`), by any of its names."""
+    names = {key, key.removeprefix("no_")}
+    return [workload.name for workload in _all() if any(map(workload.layout().schema.find, names))]
+
+
 def require(workload: Workload, kind: type[C]) -> C:
     """The workload, typed as having a capability; raises UserError, naming the workloads that have it, if not."""
     return capabilities.capability(workload, kind, _all)

@@ -44,6 +44,7 @@ def test_there_are_the_presets_of_the_guide_and_debug():
         "base",
         "large",
         "b200",
+        "guide",
         "reward_shaping_distance",
         "frame_stacking",
         "high_entropy",
@@ -63,6 +64,11 @@ def test_debug_is_twenty_small_updates():
     ppo = config.algorithm
     assert ppo.total_timesteps // ppo.rollout_size == 20
     assert (config.workload.grid_size, ppo.n_envs, ppo.n_steps, ppo.batch_size) == (6, 16, 16, 64)
+
+
+def test_the_guides_ten_million_steps_are_enough_updates_to_learn_from():
+    ppo = SNAKE.preset("guide").algorithm
+    assert (ppo.total_timesteps, ppo.n_envs, ppo.total_timesteps // ppo.rollout_size) == (10_000_000, 256, 610)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +102,13 @@ def test_the_guides_command_lines_are_understood():
     full = "--n-envs 256 --n-steps 1024 --batch-size 8192 --policy-width 128 --policy-depth 3 --precision amp"
     words = [*full.split(), "--max-utilization", "--total-timesteps", "100000000"]
     config = SNAKE.resolve("large", overrides=words).config
-    assert (config.algorithm.rollout_size, config.run.precision, config.workload.max_utilization) == (
+    assert (config.algorithm.rollout_size, config.run.precision, config.run.autotune) == (
         262_144,
         "bf16",
         True,
     )
     less = "--n-envs 192 --batch-size 4096 --n-steps 512 --auto-scale true --device cuda --run-name smoke_multi_gpu"
-    assert SNAKE.resolve("base", overrides=less.split()).config.workload.auto_scale is True
+    assert SNAKE.resolve("base", overrides=less.split()).config.run.autotune is True
 
 
 @pytest.mark.parametrize(
@@ -114,8 +120,7 @@ def test_the_guides_command_lines_are_understood():
         ("policy_depth=5", "policy_depth 5 .*allowed: a whole number from 1 to 4"),
         ("policy_arch=mlp", "policy_arch mlp .*allowed: one of tiny, scalable, deep"),
         ("max_steps=0", "max_steps 0 .*or none"),
-        ("max_n_envs=64", "max_n_envs 64 only limits what auto_scale chooses"),
-        ("max_batch_size=64", "max_batch_size 64 only limits what auto_scale chooses"),
+        ("max_n_envs=64", "max_n_envs 64 .*allowed: 0; --autotune keeps what is given"),
     ],
 )
 def test_invalid_settings_are_refused(word, message):
@@ -131,5 +136,5 @@ def test_the_step_limit_defaults_to_two_hundred_steps_a_row():
 def test_every_field_has_a_line_of_help():
     groups = SNAKE.layout().schema.described()
     titles = [group.title.split(":")[0].rstrip(".") for group in groups]
-    assert titles == ["Convolutions over the board", "Sizes chosen for the device", "Snake", "PPO", "How to run"]
+    assert titles == ["Convolutions over the board", "Snake", "PPO", "How to run"]
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []

@@ -1,7 +1,7 @@
 """The settings of PPO, over all ranks, and which of them go together. Nothing here needs torch."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,6 +10,8 @@ from lockstep.config.fields import Alias, Count, Fraction, Range, Steps
 from lockstep.config.run_settings import DEFAULT_LANES, nearest_to_split
 from lockstep.errors import UserError
 
+FEWEST_UPDATES, SHORTEST_ROLLOUT = 50, 16
+"""Sizes chosen by --autotune leave so many updates of a run, and steps of each environment in an update."""
 _SHARED_WITH_SB3 = (
     *("learning_rate", "n_epochs", "gamma", "gae_lambda", "clip_range", "clip_range_vf", "normalize_advantage"),
     *("ent_coef", "vf_coef", "max_grad_norm", "target_kl"),
@@ -81,6 +83,30 @@ class PPOSettings(AlgorithmSettings):
     def rollout_size(self) -> int:
         """Environment steps of an update, over all ranks."""
         return self.n_envs * self.n_steps
+
+    def sizes_alike(self, given: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Other numbers of environments and steps for the same batches: rollouts as large as these, or half of it.
+
+        Batch and epochs stay, so the gradient steps per sample do. Rollouts never grow, which would make the samples
+        older, and leave at least 50 updates of a run whose length is given; n_steps is at least half of what it was,
+        and at least 16.
+        """
+        # A preset's length and sizes were chosen for each other.
+        fewest = FEWEST_UPDATES if self.length_field in given else 1
+        most = min(self.rollout_size, max(self.total_timesteps // fewest, self.batch_size))
+        powers = [0.5**power for power in range(-2, 14)]
+        found = [
+            (round(self.n_envs * more), round(self.n_steps * longer), abs(math.log2(longer)))
+            for more in ([1.0] if "n_envs" in given else powers)
+            for longer in ([1.0] if "n_steps" in given else powers[1:4])
+            if most / 2 <= self.n_envs * more * self.n_steps * longer <= most
+            and self.n_steps * longer >= min(self.n_steps, SHORTEST_ROLLOUT)
+        ]
+        # The largest rollouts first, and among those the ones with the steps that were asked for.
+        for n_envs, n_steps, _ in sorted(found, key=lambda size: (-size[0] * size[1], size[2])):
+            yield {"n_envs": n_envs, "n_steps": n_steps}
+        if not found:
+            yield {}
 
     def in_smaller_parts(self, lanes: int) -> dict[str, Any] | None:
         """Twice as many micro-batches of half the size, after an out-of-memory error; None if they cannot be halved."""

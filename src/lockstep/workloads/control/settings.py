@@ -39,20 +39,7 @@ class ControlSettings(WorkloadSettings):
         ("elapsed", "T:", ""),
         ("eval/return_mean", "eval R:", ".1f"),
     )
-    # The rest reads configurations of the official program: its names, keys that are set elsewhere here, and keys
-    # that are accepted with the one value that Lockstep supports.
-    aliases: ClassVar[Mapping[str, str]] = {"enable_wandb": "wandb"}
-    foreign_keys: ClassVar[Mapping[str, str]] = {
-        "world_size": "set the number of ranks on the command line with --gpus N or --ranks N",
-        **dict.fromkeys(
-            ("master_addr", "master_port"), "not needed on one machine; for several, use --rdzv-endpoint HOST:PORT"
-        ),
-        "save_csv": "a run writes its evaluations to metrics.jsonl",
-        "save_agent": "a run always keeps its weights: `final`, and `best` if it is evaluated",
-        "exp_name": "name a run with --run-name NAME",
-        "save_video": "record a finished run with `lockstep play RUN --video FILE`",
-        "wandb_silent": "silence W&B with its own variable, WANDB_SILENT=true",
-    }
+    # Keys of the official program's configurations that are accepted with the one value that Lockstep supports.
     only_values: ClassVar[Mapping[str, str]] = {
         "obs": "state",
         "num_channels": "32",  # concerns image observations, which are not supported, so the default is harmless

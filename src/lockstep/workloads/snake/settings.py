@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadSettings
-from lockstep.config.fields import OffOrCount, Range
-from lockstep.errors import UserError
+from lockstep.config.fields import Range
 from lockstep.workloads.snake.rules import SnakeRules
 
 if TYPE_CHECKING:
@@ -17,30 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SnakeSettings(SnakeRules, WorkloadSettings):
-    """Sizes chosen for the device."""
-
-    auto_scale: bool = False
-    """Choose environments, steps, batch and network for the device, unless they are given."""
-    max_utilization: bool = False
-    """Like auto_scale, but fill the device."""
-    max_n_envs: OffOrCount = 0
-    """The most environments that auto_scale may choose, over all ranks; 0 = no limit."""
-    max_batch_size: OffOrCount = 0
-    """The largest batch that auto_scale may choose, over all ranks; 0 = no limit."""
+    """Snake: the game and its rewards."""
 
     only_values: ClassVar[Mapping[str, str]] = {
         "policy": "CnnPolicy",
         "use_sde": "false",
         "sde_sample_freq": "-1",
         "normalize_images": "false",
+        # Runs of earlier versions have these two in their files.
+        "max_n_envs": "0",
+        "max_batch_size": "0",
     }
-
-    def validate(self) -> None:
-        """Raise UserError if a limit on auto_scale is given without auto_scale."""
-        for name in ("max_n_envs", "max_batch_size"):
-            if getattr(self, name) and not (self.auto_scale or self.max_utilization):
-                limit = f"{name} {getattr(self, name)}"
-                raise UserError(f"{limit} only limits what auto_scale chooses; add --auto-scale or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The Snake workload: its presets and capabilities."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -85,6 +85,16 @@ class Snake(Workload):
             policy_width=128,
             total_timesteps=1_000_000_000,
         ),
+        "guide": _BASE.but(
+            "Train on 12 x 12 with the guide's boards and network, in rollouts short enough for its 10 million steps.",
+            n_envs=256,
+            n_steps=64,
+            batch_size=2048,
+            policy_width=128,
+            total_timesteps=10_000_000,
+            checkpoint_every=500_000,
+            eval_every=500_000,
+        ),
         "reward_shaping_distance": _BASE.but(
             "Train as base, also rewarded for coming nearer to the food.", distance_reward_scale=0.01
         ),
@@ -108,16 +118,6 @@ class Snake(Workload):
         from lockstep.workloads.snake.problem import snake_problem
 
         return snake_problem(config.workload, world)
-
-    def fit(self, config: SnakeConfig, explicit: Collection[str]) -> tuple[SnakeConfig, list[str]]:
-        """Choose sizes for the device if auto_scale or max_utilization is set."""
-        if not (config.workload.auto_scale or config.workload.max_utilization):
-            return config, []
-        from lockstep.compute.machine import this_machine
-        from lockstep.workloads.snake.autoscale import autoscale
-
-        fitted, changes = autoscale(config, this_machine(), explicit)
-        return fitted, [f"auto_scale: {c.field} {c.old} -> {c.new} ({c.reason})" for c in changes]
 
     def evaluate_baseline(
         self, name: str, config: SnakeConfig, world: "World", episodes: int, seed: int

@@ -1,0 +1,86 @@
+"""What --autotune chooses on this machine, beside the preset by hand: speed, and the return at equal steps.
+
+python benchmarks/autotune.py snake snakes3v3 trading --preset base
+python benchmarks/autotune.py snake --preset small --learn 300000
+
+Both take turns, three rounds each, so that a busy machine slows both alike. With --learn N each of them also trains for
+N steps with the same seed, and its last evaluations are printed.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+
+import lockstep
+from lockstep.config.config import AnyConfig
+from lockstep.config.sources import to_yaml
+from lockstep.distributed.pool import RankPool
+from lockstep.distributed.world import choose_device
+from lockstep.run import autotune
+from lockstep.workloads import registry
+
+TIME_ANEW = "lockstep.cli.short_runs:time_anew"
+ROUNDS = 3
+
+
+def main() -> None:
+    """Print a few lines for each workload."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="+")
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--learn", type=int, default=0, help="steps to train both for; 0 = measure speed only")
+    options = parser.parse_args()
+    for name in options.workloads:
+        _compare(name, options)
+
+
+def _compare(name: str, options: argparse.Namespace) -> None:
+    alternatives = registry.load(name).resolve(options.preset, overrides=["--autotune"]).alternatives
+    start = time.perf_counter()
+    chosen, lines = autotune.tuned(alternatives, options.ranks, TIME_ANEW, name)
+    print("\n".join([f"{name}, preset {options.preset}: {time.perf_counter() - start:.0f} s", *lines]), flush=True)
+    both = {"by hand": alternatives[0].replace(autotune=False), "autotune": chosen}
+    speeds = _speeds(name, both, options)
+    ratio = speeds["autotune"] / speeds["by hand"]
+    print(f"  by hand {speeds['by hand']:,.0f} steps/s, autotune {speeds['autotune']:,.0f}: {ratio:.2f} times")
+    if options.learn:
+        for label, config in both.items():
+            print(f"  {label}: {_learned(name, options, config)}", flush=True)
+
+
+def _speeds(name: str, both: dict[str, AnyConfig], options: argparse.Namespace) -> dict[str, float]:
+    device = choose_device("auto", 0).type
+    warm_ups = 3 if device == "cuda" else 1
+    found: dict[str, list[float]] = {label: [] for label in both}
+    with RankPool(options.ranks, device) as pool:
+        for _ in range(ROUNDS):
+            for label, config in both.items():
+                text = to_yaml(config.for_world(options.ranks).replace(device=device))
+                done = pool.run(TIME_ANEW, name, text, warm_ups, options.seconds, timeout=600.0)
+                found[label].append(done[0]["steps"] / max(rank["seconds"] for rank in done))
+    return {label: statistics.median(speeds) for label, speeds in found.items()}
+
+
+def _learned(name: str, options: argparse.Namespace, config: AnyConfig) -> str:
+    """The returns of the last three evaluations after so many steps."""
+    settings = config.values()
+    sizes = {
+        key: settings[key]
+        for key in ("n_envs", "n_steps", "update_interval", "updates_per_interval")
+        if key in settings
+    }
+    sizes |= {"total_timesteps": options.learn, "eval_every": max(1, options.learn // 5)}
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        run = lockstep.train(name, preset=options.preset, ranks=options.ranks, runs_dir=folder, quiet=True, **sizes)
+        returns = [point["eval/return_mean"] for point in run.metrics() if "eval/return_mean" in point]
+    last = ", ".join(f"{value:.2f}" for value in returns[-3:])
+    return f"{last} after {options.learn:,} steps, {time.perf_counter() - start:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

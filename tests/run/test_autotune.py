@@ -1,0 +1,142 @@
+"""--autotune: which sizes are tried, and which one is taken."""
+
+import pytest
+
+from lockstep.cli.main import main
+from lockstep.config.sources import to_yaml
+from lockstep.errors import UserError
+from lockstep.run import autotune
+from lockstep.run.autotune import Attempt
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.workloads import registry
+
+
+def candidates(workload, preset, *words):
+    return registry.load(workload).resolve(preset, overrides=["--autotune", *words]).alternatives
+
+
+def rollouts(*words, preset="base"):
+    return [(config.algorithm.n_envs, config.algorithm.n_steps) for config in candidates("snake", preset, *words)]
+
+
+def test_rollouts_are_as_large_as_asked_for_or_half_of_it_and_the_one_asked_for_comes_first():
+    assert rollouts() == [(4096, 32), (8192, 16), (2048, 64), (2048, 32), (4096, 16), (1024, 64)]
+
+
+def test_batch_and_gradient_steps_per_sample_stay():
+    for config in candidates("snake", "base"):
+        assert (config.algorithm.batch_size, config.algorithm.n_epochs) == (8192, 4)
+    for config in candidates("snakes3v3", "base"):
+        ddpg = config.algorithm
+        assert ddpg.updates_per_interval / (ddpg.update_interval * ddpg.n_envs) == 1 / 4096
+        assert (ddpg.batch_size, ddpg.round_size, ddpg.buffer_size) == (8192, 4096 * 200, 524_288)
+    assert len(candidates("snakes3v3", "base")) == 4
+
+
+def test_what_is_given_stays():
+    assert rollouts("--n-envs", "1024", "--n-steps", "64") == [(1024, 64)]
+    assert {n_envs for n_envs, _ in rollouts("--n-envs", "1024")} == {1024}
+    assert len(candidates("cricket", "base")) == 1, "other batches would not learn alike"
+
+
+def test_sizes_are_chosen_before_they_are_checked_and_leave_fifty_updates(tmp_path):
+    with pytest.raises(UserError, match="total_timesteps 200000 is less than one update's"):
+        registry.load("snake").resolve("base", overrides=["total_timesteps=200000", "n_steps=128", "batch_size=256"])
+    # The guide's small.yaml on the preset base, whose 4,096 x 128 steps are more than the whole run.
+    small = ("total_timesteps=200000", "n_steps=128", "batch_size=256")
+    assert rollouts(*small) == [(16, 128)]
+    assert all(
+        10_000_000 // (envs * steps) >= 50 for envs, steps in rollouts("total_timesteps=10000000", preset="b200")
+    )
+
+
+def test_if_no_size_fits_the_settings_the_first_problem_is_told():
+    with pytest.raises(UserError, match="batch_size 100"):
+        candidates("snake", "base", "--batch-size", "100")
+
+
+class Clock:
+    """Each measurement takes ten seconds of it."""
+
+    now = 0.0
+
+    def measure(self, speeds):
+        def measured(config, seconds):
+            self.now += 10
+            speed = speeds[config.algorithm.n_envs, config.algorithm.n_steps]
+            return speed if isinstance(speed, Attempt) else Attempt(config, speed)
+
+        return measured
+
+
+def choose(speeds):
+    clock, found = Clock(), candidates("snake", "base")
+    everything = {(config.algorithm.n_envs, config.algorithm.n_steps): 1.0 for config in found} | speeds
+    chosen, lines = autotune.fastest(found, clock.measure(everything), autotune.BUDGET, lambda: clock.now)
+    return (chosen.algorithm.n_envs, chosen.algorithm.n_steps), lines
+
+
+def test_the_fastest_is_taken_and_every_size_has_a_line():
+    chosen, lines = choose({(4096, 32): 100.0, (2048, 64): 90.0, (8192, 16): 106.0})
+    assert chosen == (8192, 16)
+    assert lines[0] == "autotune     n_envs 4096, n_steps 32: 100 steps/s"
+    assert lines[-1] == "autotune     takes n_envs 8192, n_steps 16"
+    assert len(lines) == 7
+    assert lines[5].endswith("not tried, the minute is over"), "five measurements of ten seconds are all"
+
+
+def test_sizes_that_are_hardly_faster_are_not_taken():
+    assert choose({(4096, 32): 100.0, (8192, 16): 104.0})[0] == (4096, 32)
+
+
+def test_if_the_sizes_asked_for_do_not_fit_others_are_taken():
+    too_large = Attempt(candidates("snake", "base")[0], problem="does not fit into memory")
+    chosen, lines = choose({(4096, 32): too_large, (2048, 64): 5.0})
+    assert chosen == (2048, 64)
+    assert lines[0].endswith("does not fit into memory")
+    nothing = dict.fromkeys(rollouts(), too_large)
+    assert choose(nothing)[0] == (4096, 32), "nothing could be measured"
+
+
+class TwoOf:
+    """The first two ranks of the tests' pool, as a pool of their own."""
+
+    size = 2
+
+    def __init__(self, pool):
+        self._pool = pool
+
+    def run(self, *args, **kwargs):
+        return self._pool.run(*args, ranks=2, **kwargs)
+
+
+def test_two_ranks_measure_a_configuration_and_drop_it(ranks):
+    measure = autotune.on_ranks(TwoOf(ranks), "lockstep.cli.short_runs:time_anew", "snake", "cpu")
+    attempt = measure(candidates("snake", "debug")[0], 2.0 * 60)
+    assert attempt.speed > 0 and not attempt.problem
+
+
+def test_a_run_that_exists_keeps_its_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(autotune, "RankPool", None)  # nothing may be tried
+    name = ["--runs-dir", str(tmp_path), "--run-name", "old"]
+    found = candidates("snake", "base", *name)
+    run = RunDirectory(tmp_path / "old")
+    run.path.mkdir()
+    run.write_config(to_yaml(found[2].replace(autotune=False)), "snake")
+    assert autotune.tuned(found, 1, "", "snake") == (found[2].replace(autotune=False), [])
+
+
+def test_a_rank_of_another_launcher_leaves_the_choice_to_rank_0(monkeypatch):
+    monkeypatch.setattr(autotune, "RankPool", None)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    found = candidates("snake", "base")
+    assert autotune.tuned(found, 2, "", "snake") == (found[0].replace(autotune=False), [])
+
+
+def test_a_resumed_run_is_not_tuned(tmp_path, capsys):
+    run = RunDirectory(tmp_path / "old")
+    run.path.mkdir()
+    run.write_config(to_yaml(registry.load("snake").preset("debug")), "snake")
+    assert main(["resume", str(run.path), "--autotune"]) == 2
+    assert "a run that exists keeps its sizes" in capsys.readouterr().err
