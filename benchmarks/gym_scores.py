@@ -45,10 +45,12 @@ def lockstep_score(env_id: str, seed: int, steps: int) -> float:
             env_workers=1,
             normalize_observation=True,
             normalize_reward=True,
+            # The loss has half the squared error, Stable-Baselines3's the whole.
+            vf_coef=2 * SETTINGS["vf_coef"],
             eval_every=0,
             quiet=True,
             runs_dir=folder,
-            **SETTINGS,
+            **{name: value for name, value in SETTINGS.items() if name != "vf_coef"},
         )
         return float(lockstep.evaluate(run, episodes=EPISODES)["return_mean"])
 
@@ -87,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", nargs="+", default=["HalfCheetah-v5", "Hopper-v5"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--at-once", type=int, default=2, help="trainings that run at the same time, one thread each")
     parser.add_argument("--one", nargs=2, metavar=("PROGRAM", "SEED"), help="train once and print the score")
@@ -98,7 +101,7 @@ def main() -> None:
     jobs = [
         (program, env_id, seed, options.steps)
         for env_id in options.env
-        for seed in range(1, options.seeds + 1)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
         for program in PROGRAMS
     ]
     with ThreadPoolExecutor(options.at_once) as pool:
