@@ -19,12 +19,15 @@ SETTINGS = {"n_envs": 16, "n_steps": 128, "batch_size": 256, "n_epochs": 10, "le
 STEPS = SETTINGS["n_envs"] * SETTINGS["n_steps"]
 
 
-def one_rank(env_id: str, seconds: float, threads: int) -> float:
-    """Lockstep as `lockstep train gym --env-id ID --threads N` runs it; with 2, which is the default on two cores."""
+def one_rank(env_id: str, seconds: float, threads: int, workers: int = 0) -> float:
+    """Lockstep as `lockstep train gym --env-id ID --threads N --env-workers N` runs it.
+
+    By default there are 2 threads on two cores, and as many workers if a step is slow enough to pay for them.
+    """
     from lockstep.distributed.world import open_world
 
     with open_world("cpu", 600.0) as world:
-        return trained(world, env_id, seconds, threads)
+        return trained(world, env_id, seconds, threads, workers)
 
 
 def two_ranks(env_id: str, seconds: float) -> float:
@@ -35,15 +38,16 @@ def two_ranks(env_id: str, seconds: float) -> float:
         return pool.run(trained, env_id, seconds, 1, timeout=600)[0]
 
 
-def trained(world, env_id: str, seconds: float, threads: int) -> float:
+def trained(world, env_id: str, seconds: float, threads: int, workers: int = 0) -> float:
     """Steps per second of updates after the first two. Called by every rank."""
     from lockstep.run import arithmetic
     from lockstep.workloads import registry
 
     config = registry.load("gym").config(
-        env_id=env_id, device="cpu", total_timesteps=10**9, threads=threads, **SETTINGS
+        env_id=env_id, env_workers=workers, device="cpu", total_timesteps=10**9, threads=threads, **SETTINGS
     )
-    # As a run does: threads, and how small matrix products are computed.
+    # As a run does: lanes, threads, and how small matrix products are computed.
+    world = world.with_lanes(config.effective_lanes, config.run.sync)
     arithmetic.fix(config.run, world)
     learner = registry.load("gym").build(config, world)
     for _ in range(2):
@@ -78,6 +82,7 @@ def _measured(update, seconds: float, agreed) -> float:
 
 PROGRAMS = {
     "Lockstep, 1 thread": partial(one_rank, threads=1),
+    "Lockstep, 1 thread, 2 workers": partial(one_rank, threads=1, workers=2),
     "Lockstep, 2 threads": partial(one_rank, threads=2),
     "Lockstep, two ranks": two_ranks,
     "SB3 DummyVecEnv, 1 thread": partial(sb3, kind="dummy", threads=1),
@@ -92,12 +97,15 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--without", help="leave out the programs with this in their names, such as '2 threads'")
     parser.add_argument("--one", help="measure one program and print it (used for the processes of the rounds)")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(PROGRAMS[options.one](options.env, options.seconds)))
         return
-    speeds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    speeds: dict[str, list[float]] = {
+        name: [] for name in PROGRAMS if not options.without or options.without not in name
+    }
     for _ in range(options.rounds):
         for name, found in speeds.items():
             command = [sys.executable, __file__, "--env", options.env, "--seconds", str(options.seconds), "--one", name]
