@@ -34,7 +34,7 @@ def plan(arguments: list[str]) -> int:
     # With a range of machines (--nnodes 1:4), the plan is for the largest world.
     ranks = here * (machines.most if machines else 1)
     config = config.for_world(ranks)
-    rows = plan_rows(workload.name, config, ranks, _device(config.run.device))
+    rows = plan_rows(workload.name, config, ranks, _device(config.run.device, ranks))
     lanes = [list(lanes_of_rank(config.effective_lanes, rank, ranks)) for rank in range(ranks)]
     if options.json:
         whole = {
@@ -55,7 +55,7 @@ def plan(arguments: list[str]) -> int:
     return 0
 
 
-def _device(wanted: str) -> str:
+def _device(wanted: str, ranks: int) -> str:
     from lockstep.distributed.world import choose_device, describe_device
 
-    return describe_device(choose_device(wanted, 0))
+    return describe_device(choose_device(wanted, 0, ranks))

@@ -197,6 +197,10 @@ def _new_name(workload: Workload) -> str:
 def ranks_here(config: AnyConfig, options: LaunchOptions, machines: Machines | None) -> tuple[int, list[str]]:
     """The number of ranks to start on this machine, and a line if GPUs stay idle that were not requested by number."""
     ranks = resources.decide_ranks(options.gpus, options.ranks)
+    if config.run.device == "mps" and (ranks > 1 or machines is not None):
+        raise UserError(
+            "device mps: gloo carries no tensors of an Apple GPU between ranks; use one rank, or --device cpu"
+        )
     if machines is not None or options.gpus is not None or options.ranks is not None:
         return ranks, []
     used = config.ranks_with_lanes(ranks)

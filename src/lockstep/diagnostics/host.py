@@ -2,13 +2,17 @@
 
 import math
 import os
-import resource
 import shutil
 from pathlib import Path
 
 import psutil
 
 from lockstep.diagnostics.finding import Finding, ok, warn
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 # Control groups, version 2: where a container sees its own limits.
 _CGROUP = Path("/sys/fs/cgroup")
@@ -70,6 +74,8 @@ def shared_memory(gpus: int) -> Finding:
 
 def open_files() -> Finding:
     """Check the limit on open files; every connection between ranks takes one."""
+    if resource is None:
+        return ok("open files", "no limit that a run could meet on this system")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Below 0: no limit (RLIM_INFINITY is -1).
     if 0 <= soft < 1024:

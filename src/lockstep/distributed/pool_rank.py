@@ -26,7 +26,9 @@ _CHECK_TIMEOUT = 2.0
 
 def serve(rank: int, size: int, device: str, store: str, orders: IO[str], replies: IO[str]) -> None:
     """Execute orders until the parent closes the pipe."""
-    with join(rank, size, choose_device(device, rank), file_store(Path(store), size, _TIMEOUT), _TIMEOUT) as world:
+    with join(
+        rank, size, choose_device(device, rank, size), file_store(Path(store), size, _TIMEOUT), _TIMEOUT
+    ) as world:
         # Worlds of the first n ranks are kept: creating their groups takes longer than most calls.
         worlds: dict[int, World | None] = {size: world}
         # Tells the parent that this rank has joined.

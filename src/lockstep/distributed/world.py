@@ -174,7 +174,7 @@ def open_world(device: str = "auto", timeout: float = 600.0) -> Iterator[World]:
         yield World(device=choose_device(device, 0), timeout=timeout)
         return
     rank, size = launched_rank(), launched_size()
-    chosen = choose_device(device, local_rank())
+    chosen = choose_device(device, local_rank(), size)
     with join(rank, size, chosen, launched_store(rank, timeout), timeout) as world:
         yield world
 
@@ -233,10 +233,12 @@ def _seats(own: nccl.RankFacts, rank: int, size: int, store: dist.Store) -> list
     return [nccl.RankFacts(**{**seat, "nccl": tuple(seat["nccl"])}) for seat in found]
 
 
-def choose_device(name: str, local_rank: int) -> torch.device:
-    """The device of one rank: its own GPU if there are enough, else a shared GPU, else the CPU."""
+def choose_device(name: str, local_rank: int, size: int = 1) -> torch.device:
+    """The device of one rank of `size`: its own GPU if there are enough, else a shared GPU, else the CPU."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        # gloo carries no tensors of an Apple GPU, so several ranks on a Mac compute on its cores.
+        mps = torch.backends.mps.is_available() and size == 1
+        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     if name == "cuda":
         if not torch.cuda.is_available():
             raise UserError("device 'cuda': no NVIDIA GPU is visible here; use --device cpu or check nvidia-smi")
@@ -251,7 +253,7 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
-        return "Apple GPU (MPS): one device, so more ranks than one would only share it"
+        return "Apple GPU (MPS)"
     return f"CPU ({platform.machine()})"
 
 

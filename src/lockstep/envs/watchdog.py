@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-_SIGNAL = signal.SIGURG
-"""Wakes the main thread, even from a sleep. Nothing else uses it: its default is to be ignored."""
+_SIGNAL = getattr(signal, "SIGURG", None)
+"""Wakes the main thread, even from a sleep. Nothing else uses it: its default is to be ignored. None on Windows."""
 _LOOK = 0.5
 """Seconds between two looks at the clock."""
 
@@ -21,7 +21,8 @@ class Watchdog:
     """Raises `Hung` in the main thread when a watched call takes too long.
 
     A call in another thread is not watched, nor one that hangs inside a library without returning to Python: for those,
-    workers are watched by their owner, and ranks by their launcher.
+    workers are watched by their owner, and ranks by their launcher. On Windows, where no thread can interrupt another,
+    nothing is.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Watchdog:
     @contextmanager
     def watching(self, seconds: float) -> Iterator[None]:
         """Watch the calls of this context."""
-        if threading.current_thread() is not threading.main_thread():
+        if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
             yield
             return
         self._start()
@@ -44,13 +45,14 @@ class Watchdog:
     def _start(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
+        assert _SIGNAL is not None
         signal.signal(_SIGNAL, self._interrupt)
         self._thread = threading.Thread(target=self._look, name="environment watchdog", daemon=True)
         self._thread.start()
 
     def _look(self) -> None:
         main = threading.main_thread().ident
-        assert main is not None
+        assert main is not None and _SIGNAL is not None
         while threading.main_thread().is_alive():
             time.sleep(_LOOK)
             if time.monotonic() > self._deadline:

@@ -90,8 +90,9 @@ def main() -> None:
     """Serve the process at the other end of stdin and stdout."""
     # Ctrl-C and a scheduler's signals reach all processes of a run. The owner handles them, and still needs its
     # environments until it has saved. When it exits, the pipe is closed and this process ends.
-    for notice in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(notice, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):  # Windows has no SIGUSR1
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     # Anything that a library prints goes to stderr, since it would corrupt the answers.
     os.dup2(2, 1)

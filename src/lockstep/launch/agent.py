@@ -34,6 +34,8 @@ _GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed
 _CRASH_GRACE = 2.0
 # After another machine is lost, ranks here usually fail on their own once the network reports closed connections.
 _LOSS_GRACE = 5.0
+# Windows has no such signal, and no exit code that would tell of one.
+_KILL = getattr(signal, "SIGKILL", 9)
 
 
 class _OutOfTouch(Exception):
@@ -156,7 +158,7 @@ class Agent:
 
     def _signal_ranks(self, number: int) -> None:
         for process in list(self._processes.values()):
-            process.send_signal(number)
+            _send(process, number)
 
     def _begin_attempt(self) -> None:
         self._exits: dict[int, Exit] = {}
@@ -233,7 +235,7 @@ class Agent:
     def _note_exit(self, rank: int, code: int) -> None:
         ended_by_us, silent = rank in self._ended_by_us, rank in self._silent
         # The kernel's out-of-memory killer uses SIGKILL, like anybody else; only its counter tells the difference.
-        for_memory = code == -signal.SIGKILL and not ended_by_us and self._monitor.memory_ran_out()
+        for_memory = code == -_KILL and not ended_by_us and self._monitor.memory_ran_out()
         found = self._setup.exit_of(
             rank, code, ended_by_launcher=ended_by_us, silent=silent, killed_for_memory=for_memory
         )
@@ -252,10 +254,10 @@ class Agent:
             elif quiet > self._silence_limit and rank not in self._silent:
                 self._silent.add(rank)
                 # faulthandler dumps the Python stack on SIGABRT even if the GIL is held.
-                running[rank].send_signal(signal.SIGABRT)
+                _send(running[rank], signal.SIGABRT)
                 # A process suspended by SIGSTOP handles SIGABRT only once it is continued.
                 if hasattr(signal, "SIGCONT"):
-                    running[rank].send_signal(signal.SIGCONT)
+                    _send(running[rank], signal.SIGCONT)
 
     def _follow_rendezvous(self) -> None:
         """Have the ranks save when a machine wants to join; end them when a machine or the server is lost."""
@@ -272,7 +274,7 @@ class Agent:
         if self._rendezvous.newcomers() and started and not self._makes_room and not self._missing:
             self._makes_room = True
             # Ranks agree on the request, save and exit; the next round then includes the newcomer.
-            self._signal_ranks(signal.SIGUSR1)
+            self._signal_ranks(getattr(signal, "SIGUSR1", signal.SIGTERM))
 
     def _conclude(self) -> Decision:
         exits = [self._exits[rank] for rank in sorted(self._exits)]
@@ -313,11 +315,18 @@ class Agent:
         return not self._requests
 
 
+def _send(process: Process, number: int) -> None:
+    """Send a signal to a rank, where the system has it."""
+    # Windows sends SIGTERM alone. Ctrl-C reaches the ranks from the console by itself, and a silent one is killed.
+    with contextlib.suppress(ValueError):
+        process.send_signal(number)
+
+
 def _kill_group(process: Process) -> None:
     """Kill a rank and all its children; harmless if they have exited already."""
     if hasattr(os, "killpg"):
         # Every rank leads its own session, so its process id is also its process group id.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, _KILL)
     else:
         process.kill()

@@ -94,7 +94,8 @@ def fetch(source: str) -> Any:
     with path.open("rb") as file:
         # Nobody else may have written it: unpickling runs code.
         status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        # Windows keeps other users out of the folder of temporary files by itself, and has no such bits.
+        if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
             raise UserError(f"{path}: another user can write it, so it is not read")
         _here[source] = cloudpickle.load(file)
     return _here[source]

@@ -44,8 +44,9 @@ def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when its parent ends, so that no rank outlives its launcher (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    # If the parent died before the call above, no signal will ever come.
-    if parent is not None and os.getppid() != parent:
+    # If the parent died before the call above, no signal will ever come. On Windows a virtual environment's interpreter
+    # is a process between the two.
+    if parent is not None and sys.platform != "win32" and os.getppid() != parent:
         os._exit(3)
 
 

@@ -18,7 +18,7 @@ from lockstep.launch.failures import is_out_of_memory
 from lockstep.output import tell
 from lockstep.storage.run_directory import RunDirectory
 
-BUDGET = 45.0
+BUDGET = 50.0
 """Seconds for starting the ranks and all measurements; loading torch takes the rest of the minute."""
 GAIN = 1.05
 """Other sizes are taken only if they are faster than those asked for by this factor: less may be noise."""
@@ -110,7 +110,7 @@ def tuned(candidates: Sequence[AnyConfig], ranks: int, function: str, workload: 
     ranks = 1 if environment.launched() else ranks
     tell(f"autotune: trying {len(candidates)} sizes on {ranks} rank(s), for at most a minute ...")
     end = time.monotonic() + BUDGET
-    device = choose_device(first.run.device, 0).type
+    device = choose_device(first.run.device, 0, ranks).type
     threads = resources.threads_per_rank(ranks, first.run.threads or (1 if first.run.sync == "exact" else None))
     with RankPool(ranks, device, threads) as pool:
         return fastest(candidates, on_ranks(pool, function, workload, device), end)
