@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
 
-from lockstep.config.fields import Fraction, Listed, Pattern, Range
+from lockstep.config.fields import Fraction, Listed, OptionalPath, Pattern, Range
 from lockstep.config.settings import Settings
 from lockstep.errors import UserError
 
@@ -20,7 +20,7 @@ class MarketSettings(Settings):
 
     market: Literal["regime", "brownian", "stochastic", "jumps"] = "regime"
     """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
-    data: Annotated[str, Listed()] = ""
+    data: Annotated[OptionalPath, Listed()] = ""
     """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
     symbols: Annotated[str, Listed()] = ""
     """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
