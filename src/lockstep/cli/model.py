@@ -124,6 +124,7 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one rank and load the stored weights into it."""
+    from lockstep.compute.ops import lstm_layout
     from lockstep.storage.weights import load_weights, shape_difference
 
     assert subject.path is not None
@@ -131,7 +132,7 @@ def load(subject: Subject, device: str) -> TrainedModel:
     learner = subject.workload.build(subject.config.replace(compile="none"), world)
 
     def refuse_others(weights: Mapping[str, Any]) -> None:
-        if problem := shape_difference(weights, learner.model.state_dict()):
+        if problem := shape_difference(lstm_layout.own_names(weights, learner.model), learner.model.state_dict()):
             raise UserError(
                 f"{subject.path}: does not fit the network that {subject.workload.name} builds from this "
                 f"configuration: {problem}; give the --preset, --config and fields it was trained with"
@@ -145,7 +146,8 @@ def load(subject: Subject, device: str) -> TrainedModel:
         weights, manifest = load_weights(subject.path, refuse_others)
     if manifest is not None:
         _warn_of_other_data(subject, manifest.lookup("data_digest"), learner.data_digest)
-    learner.model.load_state_dict(weights)
+    # An exported file has its LSTMs in PyTorch's layout.
+    learner.model.load_state_dict(lstm_layout.from_pytorch(weights, learner.model))
     learner.model.eval()
     return TrainedModel(learner, world, manifest.step if manifest else _step_in_header(subject.path))
 

@@ -6,6 +6,8 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from torch import nn
 
 import lockstep
 from lockstep.cli.main import main
@@ -48,6 +50,30 @@ def test_no_report_skips_the_comparison(run, capsys, tmp_path):
     assert main(["eval", str(run), "--episodes", "2", "--no-report", "--output", str(tmp_path / "r.json")]) == 0
     assert "oracle" not in capsys.readouterr().out
     assert "comparison" not in json.loads((tmp_path / "r.json").read_text())
+
+
+def test_an_exported_lstm_is_pytorchs(run, tmp_path):
+    """A thousand actions by `nn.LSTMCell` and plain layers from the file alone, and by Lockstep from the same file."""
+    file = tmp_path / "policy.safetensors"
+    assert main(["export", str(run), "--output", str(file), "--device", "cpu"]) == 0
+    with safe_open(file, "pt") as stored:
+        assert "nn.LSTMCell" in stored.metadata()["lstm"]
+        weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - not a dictionary
+    cell = nn.LSTMCell(430, 8)
+    cell.load_state_dict({name: weights[f"lstm.{name}"] for name in cell.state_dict()})
+    actor = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 11))
+    actor.load_state_dict({name: weights[f"actor.{name}"] for name in actor.state_dict()})
+    players, state = [lockstep.load(run, device="cpu"), lockstep.load(file, device="cpu")], None
+    generator, found, expected = torch.Generator().manual_seed(5), [], []
+    for _ in range(100):
+        observation = torch.randn(10, 430, generator=generator)
+        with torch.no_grad():
+            state = cell(observation, state)
+            found.append(actor(state[0]).argmax(1))
+        expected.append([torch.as_tensor(player.act(observation.numpy())) for player in players])
+    assert len(set(torch.cat(found).tolist())) > 3
+    for number in range(2):
+        assert torch.equal(torch.cat(found), torch.cat([actions[number] for actions in expected]))
 
 
 def test_a_policy_is_evaluated_on_days_it_was_not_trained_on(tmp_path, capsys):
