@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.compute import random
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
-from lockstep.workloads.trading.market.indicators import BARS, CLOSE, VOLUME, Indicators
+from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -33,10 +33,17 @@ class Records:
         """(R,) calendar days since the bar before."""
         # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
+        # From float64, as the float32 bars do not tell a tie from a small difference. Row 0 has no day before it.
+        larger = torch.nn.functional.pad(larger_movement(bars[:, HIGH], bars[:, LOW]), (1, 0))
+        self._larger = larger.to(device)
 
     def window(self, row: Tensor) -> Tensor:
         """(E, 5, 20) the bars up to and including each row."""
         return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
+
+    def larger(self, row: Tensor) -> Tensor:
+        """(E, 19) the `larger_movement` of each bar of that window but the first."""
+        return self._larger.unfold(0, BARS - 1, 1).index_select(0, row - (BARS - 2))
 
 
 class Market:
@@ -164,4 +171,14 @@ class Market:
 
     def indicators(self, logs: Tensor) -> Tensor:
         """(E, 20) the technical indicators; logs (E, 20): logarithms of the closes."""
-        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year)
+        larger = self._larger() if self._replays else None
+        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year, larger)
+
+    def _larger(self) -> Tensor:
+        """(E, 19) the `larger_movement` of each day in the observation."""
+        assert self._records is not None
+        larger = self._records.larger(self.row.clamp(min=BARS - 1))
+        if not self._simulates:
+            return larger
+        simulated = larger_movement(self.bars[:, HIGH].double(), self.bars[:, LOW].double())
+        return torch.where(self.historical[:, None], larger, simulated)
