@@ -1,5 +1,6 @@
 """Shows a policy trading: the blotter of an episode, and an animated chart of the price and the account."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -93,9 +94,13 @@ def _statement(day: Day) -> list[str]:
     return [
         f"{end}: Return: ${info['profit']:,.2f}, Win Rate: {info['win_rate']:.1%} ({info['closed_trades']:.0f} closed, "
         f"{info['open_positions']:.0f} open), costs ${info['costs']:,.2f}",
-        f"Sharpe {info['sharpe']:.2f}, Sortino {info['sortino']:.2f}, drawdown {info['drawdown']:.1%}, turnover "
-        f"{info['turnover']:.2f}, exposure {info['exposure']:.2f}, underlying {info['underlying']:+.1%}",
+        f"Sharpe {_ratio(info['sharpe'])}, Sortino {_ratio(info['sortino'])}, drawdown {info['drawdown']:.1%}, "
+        f"turnover {info['turnover']:.2f}, exposure {info['exposure']:.2f}, underlying {info['underlying']:+.1%}",
     ]
+
+
+def _ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
