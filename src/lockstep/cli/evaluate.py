@@ -92,7 +92,8 @@ def measure(subject: Subject, options: EvaluateOptions) -> tuple[dict[str, Any],
     if isinstance(subject.workload, Predicts):
         return _predictions(about, subject, model, options)
     results = about | _play(subject, model, options).summary()
-    results |= subject.workload.more_results(subject.config, results)
+    trained_on = model.trained_on if model else None
+    results |= subject.workload.more_results(subject.config, results, trained_on)
     if model is None or not options.report or not isinstance(subject.workload, Compares):
         return results, None
     # A comparison plays at most one batch of episodes.

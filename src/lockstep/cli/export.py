@@ -117,6 +117,8 @@ def _write_safetensors(subject: Subject, model: TrainedModel, path: Path) -> Non
     about = {"workload": subject.workload.target, "config": json.dumps(subject.config.values()), "format": "pt"}
     if model.step is not None:
         about["step"] = str(model.step)
+    if model.trained_on is not None:
+        about["data"] = json.dumps(dict(model.trained_on))
     network = model.learner.model
     if lstm_layout.has_lstm(network):
         about["lstm"] = lstm_layout.ABOUT

@@ -131,6 +131,11 @@ class TradingEnv:
                 found, needed = tuple(state[name].shape), tuple(tensor.shape)
                 raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {needed}")
             tensor.copy_(state[name])
+        if len(self.market.row) and int(self.market.row.max()) >= self.market.bar_count:
+            raise UserError(
+                "trading state: its accounts are on days that this data does not have; "
+                "resume with the symbols and dates that the run was started with"
+            )
         self._started = True
         # The days drawn ahead are those of the old clocks.
         self.market.dice.forget()

@@ -8,6 +8,7 @@ from lockstep.rl.problem import Discrete, EnvProblem, Forecast
 from lockstep.rl.rollout import Episodes
 from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.model import forecast_target
 from lockstep.workloads.trading.observation import SIZES
@@ -43,6 +44,7 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
         make_env=make_env,
         make_test=make_test,
         forecast=forecast,
+        data=data_record(history, settings.episode_length, settings.historical_lanes) if history else {},
         describe=lambda episodes: described(episodes, by_source=replays),
     )
 

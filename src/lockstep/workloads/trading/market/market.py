@@ -91,6 +91,11 @@ class Market:
         self.bars = zeros(5, BARS, dtype=torch.float32)
         """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
 
+    @property
+    def bar_count(self) -> int:
+        """Rows of the data; 1 without data, as row 0 then stands for none."""
+        return len(self._records.close) if self._records else 1
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to continue."""
         names = ("clock", "row", "spot", "volatility", "regime", "first_spot", "days", "bars")

@@ -47,8 +47,10 @@ def report(config: TradingConfig, learner: Learner, world: World, episodes: int,
     if history is not None:
         # Simulated prices only if some lanes were trained on them.
         places = places if simulated else []
-        places += [("training_days", "training days", True, "train")]
-        places += [("validation_days", "validation days", True, "validation")] if settings.validation_part else []
+        # Titles say what is so for any model: its run may have split the days in another way.
+        part = settings.validation_part
+        places += [("training_days", f"first {1 - part:.0%} of the days", True, "train")]
+        places += [("validation_days", f"last {part:.0%} of the days", True, "validation")] if part else []
     sections = {}
     for key, title, historical, split in places:
         evaluator = _Evaluator(settings, world, episodes, seed, history, historical, split)
