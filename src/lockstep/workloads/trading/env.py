@@ -63,9 +63,9 @@ class TradingEnv:
         sparse = device.type == "cpu" if sparse is None else sparse
         dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
         self.market = Market(settings, self.index, seed, device, historical, records, dice)
-        term = self.market.term
-        self.account = Account(settings, self.count, device, term, sparse)
-        self.chain = Chain(settings, self.count, device, term, self.market.constant_volatility)
+        quotes = self.market.quotes
+        self.account = Account(settings, self.count, device, quotes, sparse)
+        self.chain = Chain(settings, self.count, device, quotes, self.market.constant_volatility)
         # A tensor, because accounts on real and on simulated prices may have different lengths.
         self.limit = torch.full_like(self.index, settings.episode_length)
         """(E,) steps of an episode; fewer than `episode_length` if the data has fewer days."""

@@ -13,9 +13,8 @@ from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Spl
 from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes
 from lockstep.workloads.trading.market.settings import MarketSettings
-
-START_PRICE = 100.0
 
 
 class Records:
@@ -71,7 +70,7 @@ class Market:
         self.dice = dice
         # Created once: `random.random_words` would create it in every step.
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
-        self.term = self.paths.term(~self.historical)
+        self.quotes = Quotes(settings, historical, device)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
         """(E,) bars in a year."""
         self._make_state(len(index), device)
