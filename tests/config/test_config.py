@@ -8,6 +8,7 @@ from lockstep.config.config import AlgorithmSettings, Layout, WorkloadSettings
 from lockstep.config.fields import Alias, Count, Range, Spelling, describe_fields
 from lockstep.config.run_settings import RunSettings
 from lockstep.errors import UserError
+from lockstep.workloads import registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,3 +233,13 @@ def test_another_algorithm_is_another_run():
     config = toy()
     assert config.run.algorithm == "toy"
     assert refusal(config.replace, algorithm="ppo") == "algorithm ppo: this run has toy; start a new run with it"
+
+
+@pytest.mark.parametrize("workload, name", [("control", "data_dir"), ("control", "checkpoint"), ("trading", "data")])
+@pytest.mark.parametrize("text", ["none", "None", "null", ""])
+def test_none_is_no_folder_for_a_path_that_may_be_left_open(workload, name, text):
+    chosen = registry.load(workload)
+    assert chosen.resolve("debug", overrides=[f"{name}={text}"]).config.values()[name] == ""
+    assert chosen.read_config(f"{name}: {text or 'null'}").values()[name] == ""
+    # A folder of that name can still be meant.
+    assert chosen.resolve("debug", overrides=[f"{name}=./none"]).config.values()[name].endswith("none")

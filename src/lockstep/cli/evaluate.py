@@ -92,7 +92,8 @@ def measure(subject: Subject, options: EvaluateOptions) -> tuple[dict[str, Any],
     if isinstance(subject.workload, Predicts):
         return _predictions(about, subject, model, options)
     results = about | _play(subject, model, options).summary()
-    results |= subject.workload.more_results(subject.config, results)
+    trained_on = model.trained_on if model else None
+    results |= subject.workload.more_results(subject.config, results, trained_on)
     if model is None or not options.report or not isinstance(subject.workload, Compares):
         return results, None
     # A comparison plays at most one batch of episodes.
@@ -205,10 +206,13 @@ def table(results: dict[str, Any]) -> str:
     lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
     for name in names:
         lines.append(
-            f"{name.replace('_', ' '):{width}}"
-            + "".join(f"{results[f'{name}_{number}']:12,.2f}" for number in _NUMBERS)
+            f"{name.replace('_', ' '):{width}}" + "".join(_cell(results[f"{name}_{number}"]) for number in _NUMBERS)
         )
     return "\n".join([*lines, *_task_lines(results)])
+
+
+def _cell(value: float | None) -> str:
+    return f"{'-':>12}" if value is None else f"{value:12,.2f}"
 
 
 def _heading(results: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
-from lockstep.cli.model import ModelOptions, Subject
+from lockstep.cli.model import ModelOptions, Subject, TrainedModel
 from lockstep.config.fields import nearest
 from lockstep.errors import UserError
 from lockstep.storage.disk import temporary_name
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 USAGE = (
     "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | torch | submission] [--output FILE]\n\n"
     "safetensors: the weights, with workload, step and configuration in the header; `lockstep eval FILE` reads it.\n"
+    "             LSTMs are as in torch.nn.LSTMCell: names, order of the gates, two biases.\n"
     "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs the extra lockstep[sb3]).\n"
     "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx]).\n"
     "torch: the same as a program for plain torch: torch.export.load(FILE).module()(observation).\n"
@@ -55,7 +56,7 @@ def export(arguments: list[str]) -> int:
     weights = {name: tensor.cpu() for name, tensor in model.learner.model.state_dict().items()}
     path = _target(subject, options, model.step)
     if options.format == SAFETENSORS:
-        _write(path, lambda file: _write_safetensors(subject, weights, model.step, file))
+        _write(path, lambda file: _write_safetensors(subject, model, file))
     else:
         _write(path, lambda file: _write_foreign(options.format, subject, weights, file))
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -108,12 +109,20 @@ def _write(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _write_safetensors(subject: Subject, weights: "dict[str, Tensor]", step: int | None, path: Path) -> None:
+def _write_safetensors(subject: Subject, model: TrainedModel, path: Path) -> None:
     from safetensors.torch import save
 
+    from lockstep.compute.ops import lstm_layout
+
     about = {"workload": subject.workload.target, "config": json.dumps(subject.config.values()), "format": "pt"}
-    if step is not None:
-        about["step"] = str(step)
+    if model.step is not None:
+        about["step"] = str(model.step)
+    if model.trained_on is not None:
+        about["data"] = json.dumps(dict(model.trained_on))
+    network = model.learner.model
+    if lstm_layout.has_lstm(network):
+        about["lstm"] = lstm_layout.ABOUT
+    weights = lstm_layout.to_pytorch({name: tensor.cpu() for name, tensor in network.state_dict().items()}, network)
     path.write_bytes(save({name: tensor.contiguous() for name, tensor in weights.items()}, about))
 
 

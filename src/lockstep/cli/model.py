@@ -15,7 +15,7 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
-from lockstep.untrusted import open_regular
+from lockstep.untrusted import open_regular, parse_json
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import Predicts, ReadsForeignWeights
 from lockstep.workloads.workload import Workload
@@ -77,6 +77,8 @@ class TrainedModel:
     world: "World"
     step: int | None
     """Steps it was trained for; None if unknown."""
+    trained_on: Mapping[str, str] | None = None
+    """Facts about the data it was trained on (`Learner.data_record`); None if unknown."""
 
 
 def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
@@ -124,6 +126,7 @@ def place_of(subject: Subject, device: str) -> "World":
 
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one rank and load the stored weights into it."""
+    from lockstep.compute.ops import lstm_layout
     from lockstep.storage.weights import load_weights, shape_difference
 
     assert subject.path is not None
@@ -131,7 +134,7 @@ def load(subject: Subject, device: str) -> TrainedModel:
     learner = subject.workload.build(subject.config.replace(compile="none"), world)
 
     def refuse_others(weights: Mapping[str, Any]) -> None:
-        if problem := shape_difference(weights, learner.model.state_dict()):
+        if problem := shape_difference(lstm_layout.own_names(weights, learner.model), learner.model.state_dict()):
             raise UserError(
                 f"{subject.path}: does not fit the network that {subject.workload.name} builds from this "
                 f"configuration: {problem}; give the --preset, --config and fields it was trained with"
@@ -143,17 +146,28 @@ def load(subject: Subject, device: str) -> TrainedModel:
         refuse_others(weights)
     else:
         weights, manifest = load_weights(subject.path, refuse_others)
+    trained_on = manifest.lookup("data") if manifest else _data_in_header(subject.path)
     if manifest is not None:
         _warn_of_other_data(subject, manifest.lookup("data_digest"), learner.data_digest)
-    learner.model.load_state_dict(weights)
+    # An exported file has its LSTMs in PyTorch's layout.
+    learner.model.load_state_dict(lstm_layout.from_pytorch(weights, learner.model))
     learner.model.eval()
-    return TrainedModel(learner, world, manifest.step if manifest else _step_in_header(subject.path))
+    step = manifest.step if manifest else _step_in_header(subject.path)
+    return TrainedModel(learner, world, step, trained_on if isinstance(trained_on, dict) else None)
 
 
 def _step_in_header(path: Path) -> int | None:
     """The step in a file's header, if it is a plausible number: the file may come from anybody."""
     text = _header(path).get("step", "")
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+
+def _data_in_header(path: Path) -> Any:
+    """What a file's header says about the data, unchecked; None if it says nothing."""
+    try:
+        return parse_json(_header(path).get("data", "null").encode())
+    except ValueError:
+        return None
 
 
 def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:

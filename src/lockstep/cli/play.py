@@ -147,6 +147,7 @@ class _Stage:
             only=self._options.only,
             data=self._subject.data,
             bad_files=self._subject.bad_files,
+            trained_on=self._model.trained_on if self._model else None,
         )
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:

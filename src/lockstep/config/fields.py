@@ -62,6 +62,13 @@ class Listed:
     """Commas belong to the value of this text, a list: `Annotated[str, Listed()]`. A sweep does not split it there."""
 
 
+@dataclass(frozen=True)
+class NoneIsEmpty:
+    """This text may be left open: `none`, `null` and a YAML null mean the same as an empty one."""
+
+
+OptionalPath = Annotated[str, NoneIsEmpty()]
+"""A file, a folder or a run, or none of them. A folder that is really called none is written ./none."""
 Count = Annotated[int, Range(at_least=1)]
 """A whole number of at least 1."""
 OffOrCount = Annotated[int, Range(at_least=0)]
@@ -87,6 +94,7 @@ class Setting:
     aliases: tuple[str, ...]
     spellings: dict[str, str]
     listed: bool
+    none_is_empty: bool
     default: Any
 
     @property
@@ -96,7 +104,8 @@ class Setting:
         words = "one of " + ", ".join((*self.choices, *self.spellings)) if self.choices else noun
         patterns = " and ".join(pattern.words for pattern in self.patterns)
         bounds = " and ".join(str(bounds) for bounds in self.ranges)
-        return " ".join(filter(None, (patterns or words, bounds, "or none" if self.optional else "")))
+        may_be_none = self.optional or self.none_is_empty
+        return " ".join(filter(None, (patterns or words, bounds, "or none" if may_be_none else "")))
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ def _setting(name: str, hint: Any, default: Any) -> Setting:
         aliases=tuple(mark.name for mark in marks if isinstance(mark, Alias)),
         spellings={mark.text: mark.value for mark in marks if isinstance(mark, Spelling)},
         listed=any(isinstance(mark, Listed) for mark in marks),
+        none_is_empty=any(isinstance(mark, NoneIsEmpty) for mark in marks),
         default=default,
     )
 

@@ -43,6 +43,8 @@ def from_text(setting: Setting, text: str | None) -> Any:
 
 def check(setting: Setting, value: Any) -> Any:
     """Give back the value if it suits the setting; a whole number becomes a float where one is asked for."""
+    if setting.none_is_empty and (value is None or str(value).lower() in ("none", "null")):
+        return ""
     if value is None:
         if not setting.optional:
             raise ValueError("a value is needed")

@@ -1,7 +1,7 @@
 """What reinforcement learning algorithms are given: environments as tensors, on host or GPU. E: environments."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -75,6 +75,8 @@ class EnvProblem:
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
     masked: bool = False
     """Whether some steps take no action (see `Transition.valid`), and must not be learned from."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Facts about the data that the environments use, and its `digest`; a run is resumed with the same only."""
     tasks: Tasks | None = None
     teacher: Teacher | None = None
     """The expert for behaviour cloning (pretrain_bc), if there is one."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -48,10 +49,13 @@ class Learner(ABC):
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 
+    data_record: Mapping[str, str] = MappingProxyType({})
+    """Facts about the data, its `digest` among them, which are kept with the weights; empty if there are none."""
+
     @property
     def data_digest(self) -> str:
-        """A digest that identifies the learner's data; empty if it learns from environments."""
-        return ""
+        """A digest that identifies the learner's data; empty if it has none."""
+        return self.data_record.get("digest", "")
 
     @abstractmethod
     def step(self) -> list[Stats]:
@@ -96,3 +100,18 @@ def refuse_other_data(started_with: str | None, now: str) -> None:
             f"data: its digest is {now}, but was {shown(started_with)} when this run was started; "
             "a run continues with the data it was started with: restore that, or start another run"
         )
+
+
+def refuse_other_record(place: str, recorded: Any, now: Mapping[str, str]) -> None:
+    """Raise UserError if a checkpoint says of its data anything else than is so now.
+
+    `recorded`: what its manifest says; None in checkpoints of versions that did not record it.
+    """
+    before = recorded if isinstance(recorded, dict) else now if recorded is None else {}
+    for fact in {**now, **before}:
+        if before.get(fact) != now.get(fact):
+            name, old, new = fact.replace("_", " "), shown(before.get(fact, "none")), shown(now.get(fact, "none"))
+            raise UserError(
+                f"{place}: was trained on data with {name} {old}, not {new}; "
+                "a run continues with the data it was started with: restore that, or start a new run"
+            )

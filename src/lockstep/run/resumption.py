@@ -11,7 +11,7 @@ from lockstep.config.values import shown
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_json, to_json
 from lockstep.launch.failures import is_out_of_memory
-from lockstep.run.learner import Learner
+from lockstep.run.learner import Learner, refuse_other_record
 from lockstep.storage import checkpoint, checkpoint_retention
 from lockstep.storage.manifest import Damaged, Manifest
 from lockstep.storage.outline import find_misfit, notes_problem, state_problem
@@ -81,6 +81,7 @@ class Resumption:
         if path.name in self._refused:
             return self._refused[path.name]
         manifest = checkpoint.expected_manifest(path, self._expected())
+        refuse_other_record(str(path), manifest.lookup("data"), self.learner.data_record)
         try:
             state = checkpoint.read_state(path, manifest)
         except NoValidCheckpoint as damage:

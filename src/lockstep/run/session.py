@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from lockstep import failpoints
 from lockstep.config.config import AnyConfig
@@ -116,8 +117,10 @@ class Session:
         )
 
 
-def _data_of(learner: Learner) -> dict[str, str]:
+def _data_of(learner: Learner) -> dict[str, Any]:
     """What a manifest tells of the data, where there is any."""
+    if learner.data_record:
+        return {"data": dict(learner.data_record)}
     digest = learner.data_digest
     return {"data_digest": digest} if digest else {}
 

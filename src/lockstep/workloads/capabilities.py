@@ -36,6 +36,8 @@ class PlayRequest:
     """Data to show instead of the model's own."""
     bad_files: str = ""
     """What to do with unreadable files of that data; empty = as the model's run did."""
+    trained_on: Mapping[str, str] | None = None
+    """Facts about the data that were kept with the model; None = unknown."""
 
 
 @dataclass(frozen=True)

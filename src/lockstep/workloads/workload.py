@@ -77,8 +77,13 @@ class Workload(ABC):
         """A function (episodes, seed) that evaluates a trained model; by default the evaluation used in training."""
         return learner.evaluate
 
-    def more_results(self, config: Any, results: dict[str, Any]) -> dict[str, Any]:
-        """Additional entries for an evaluation's results."""
+    def more_results(
+        self, config: Any, results: dict[str, Any], trained_on: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        """Additional entries for an evaluation's results.
+
+        `trained_on`: the facts about its data that were kept with the model (`Learner.data_record`); None = unknown.
+        """
         return {}
 
     # The methods below are the same for all workloads; subclasses need not override them.

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lockstep.compute import random
 from lockstep.errors import UserError
 from lockstep.workloads.trading.account.actions import ACTIONS, BUY_CALL, CLOSE_ALL, HOLD, SELL_CALL
-from lockstep.workloads.trading.account.statement import INFO
+from lockstep.workloads.trading.account.statement import INFO, statement
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.history import History, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -119,6 +119,23 @@ def test_the_statement_agrees_with_the_daily_values():
     }
     for name, value in expected.items():
         torch.testing.assert_close(done.info[name].double(), value, atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_an_account_that_hardly_moves_has_no_ratio_of_profit_to_risk():
+    env = made(count=2, episode_length=30, market="brownian")
+    env.reset()
+    for step in range(30):
+        # The second account holds: its value never changes, and 0 / 0 is not 0.
+        done = env.advance(torch.tensor([8 if step == 0 else 0, 0]))
+    for name in ("sharpe", "sortino"):
+        assert done.info[name].isnan().tolist() == [False, True]
+    # One fall of a dollar in a month of gains: 300 a day / sqrt(1 / 30) would be a Sortino ratio of 31,000.
+    env.account.tally.zero_()
+    for change in [300.0] * 29 + [-1.0]:
+        change = torch.full((2,), change, dtype=torch.float64)
+        env.account.record(change, env.market.spot, torch.zeros_like(change))
+    found = statement(env.settings, env.account, env.market, torch.zeros(2, dtype=torch.bool))
+    assert found["sortino"].isnan().all() and (found["sharpe"] > 0).all()
 
 
 def test_bankruptcy_ends_the_episode_and_restarts_only_that_account():

@@ -62,6 +62,7 @@ class PPOLearner(Learner):
         self._reward_scale = RewardScale(world.device) if settings.normalize_reward else None
         self.total_steps = settings.total_timesteps
         self.observation_shape = problem.observation_shape
+        self.data_record = problem.data
         self._settings, self._run, self._world, self._problem = settings, run, world, problem
         self._actions = problem.action_family_with(squash=settings.squash)
         self._precision = Precision(run.precision, world.device)

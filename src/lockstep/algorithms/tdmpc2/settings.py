@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from lockstep.config.config import AlgorithmSettings, AnyConfig, NetworkSettings
-from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
+from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, OptionalPath, Range
 from lockstep.config.run_settings import nearest_to_split
 from lockstep.errors import UserError
 
@@ -40,9 +40,9 @@ class TDMPC2Settings(AlgorithmSettings):
     buffer_size: Annotated[int, Range(at_least=1, at_most=10**10)] = 1_000_000
     """Agent steps in the replay buffer, over all ranks; new ones overwrite the oldest."""
 
-    data_dir: str = ""
+    data_dir: OptionalPath = ""
     """Directory of episode files to learn from offline; then a step is a gradient update. None = act."""
-    checkpoint: str = ""
+    checkpoint: OptionalPath = ""
     """Initial weights: a run, directory, .safetensors or official tdmpc2 .pt file; none = random ones."""
     episodic: bool | None = None
     """Whether the world model predicts that an episode ends by the rules; none = if the task can end."""

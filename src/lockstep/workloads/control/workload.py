@@ -168,7 +168,9 @@ class Control(Workload):
 
         return convert_chunks(config.workload, source, folder)
 
-    def more_results(self, config: ControlConfig, results: dict[str, Any]) -> dict[str, Any]:
+    def more_results(
+        self, config: ControlConfig, results: dict[str, Any], trained_on: Mapping[str, str] | None
+    ) -> dict[str, Any]:
         """Per-task results of an evaluation, if there are several tasks or one with a goal."""
         from lockstep.workloads.control.report import per_task
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from lockstep.config.config import AnyConfig, WorkloadSettings
-from lockstep.config.fields import Alias, Range
+from lockstep.config.fields import Alias, OptionalPath, Range
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 
@@ -14,15 +14,15 @@ from lockstep.errors import UserError
 class CricketSettings(WorkloadSettings):
     """Cricket: the matches, and how their deliveries become samples."""
 
-    data: Annotated[str, Alias("data_dir")] = ""
+    data: Annotated[OptionalPath, Alias("data_dir")] = ""
     """Folder or zip of Cricsheet match files (JSON); empty = a simulated league."""
-    split: str = ""
+    split: OptionalPath = ""
     """JSON file that names the training and validation matches; empty = 80/10/10 by split_seed."""
     split_seed: Annotated[int, Range(at_least=0, at_most=2**31)] = 42
     """Without a split file: seed of the split into training, validation and test matches."""
     bad_files: Literal["refuse", "skip"] = "refuse"
     """What to do with a file that is not a match: refuse = stop, skip = leave it out with a warning."""
-    cache_dir: Annotated[str, Alias("processed_dir")] = ""
+    cache_dir: Annotated[OptionalPath, Alias("processed_dir")] = ""
     """Folder for prepared tables; empty = .lockstep-cache beside the match files."""
     matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400
     """Without data: matches of the simulated league."""

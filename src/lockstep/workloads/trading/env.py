@@ -63,9 +63,9 @@ class TradingEnv:
         sparse = device.type == "cpu" if sparse is None else sparse
         dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
         self.market = Market(settings, self.index, seed, device, historical, records, dice)
-        term = self.market.term
-        self.account = Account(settings, self.count, device, term, sparse)
-        self.chain = Chain(settings, self.count, device, term, self.market.constant_volatility)
+        quotes = self.market.quotes
+        self.account = Account(settings, self.count, device, quotes, sparse)
+        self.chain = Chain(settings, self.count, device, quotes, self.market.constant_volatility)
         # A tensor, because accounts on real and on simulated prices may have different lengths.
         self.limit = torch.full_like(self.index, settings.episode_length)
         """(E,) steps of an episode; fewer than `episode_length` if the data has fewer days."""
@@ -131,6 +131,11 @@ class TradingEnv:
                 found, needed = tuple(state[name].shape), tuple(tensor.shape)
                 raise UserError(f"trading state: {name} has shape {found}, this market and accounts need {needed}")
             tensor.copy_(state[name])
+        if len(self.market.row) and int(self.market.row.max()) >= self.market.bar_count:
+            raise UserError(
+                "trading state: its accounts are on days that this data does not have; "
+                "resume with the symbols and dates that the run was started with"
+            )
         self._started = True
         # The days drawn ahead are those of the old clocks.
         self.market.dice.forget()

@@ -8,6 +8,7 @@ from lockstep.rl.problem import Discrete, EnvProblem, Forecast
 from lockstep.rl.rollout import Episodes
 from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.model import forecast_target
 from lockstep.workloads.trading.observation import SIZES
@@ -43,7 +44,8 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
         make_env=make_env,
         make_test=make_test,
         forecast=forecast,
-        describe=results_by_price_source if replays else None,
+        data=data_record(history, settings.episode_length, settings.historical_lanes) if history else {},
+        describe=lambda episodes: described(episodes, by_source=replays),
     )
 
 
@@ -53,9 +55,20 @@ def accounts_with_history(lanes: list[bool], count: int, index: Tensor) -> Tenso
     return torch.tensor(lanes)[index.cpu() * len(lanes) // count]
 
 
+def described(episodes: Episodes, by_source: bool) -> dict[str, Tensor]:
+    """The ratios of the episodes that have them and, if asked for, results by the source of the prices."""
+    ratios = {name: defined(episodes.info[name]) for name in ("sharpe", "sortino")}
+    return ratios | (results_by_price_source(episodes) if by_source else {})
+
+
+def defined(ratios: Tensor) -> Tensor:
+    """Those that are numbers: an account that took no risk has no ratio, and must not count in a mean."""
+    return ratios[~ratios.isnan()]
+
+
 def results_by_price_source(episodes: Episodes) -> dict[str, Tensor]:
     """Reward, profit and Sharpe ratio of the episodes on real and on simulated prices, separately."""
     real = episodes.info["historical"] > 0
     kinds = {"historical": real, "simulated": ~real}
     columns = {"reward": episodes.returns, "profit": episodes.info["profit"], "sharpe": episodes.info["sharpe"]}
-    return {f"{kind}_{name}": column[mask] for kind, mask in kinds.items() for name, column in columns.items()}
+    return {f"{kind}_{name}": defined(column[mask]) for kind, mask in kinds.items() for name, column in columns.items()}

@@ -134,13 +134,20 @@ class Trading(Workload):
         from lockstep.workloads.trading.market.history import load_history
 
         history = load_history(settings)
-        # Both raise an error if there are too few days.
-        history.starts("train", settings.episode_length)
-        if settings.validation_part:
-            history.starts("validation", settings.episode_length)
-        first, last, unseen = (date.fromordinal(int(day)) for day in (*history.day[[0, -1]], history.validation_day))
-        days = f"{first} to {last}; those from {unseen} on are kept from training"
-        return config, [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {days}"]
+        days = (history.day.min(), history.day.max(), history.validation_day)
+        first, last, unseen = (date.fromordinal(int(day)) for day in days)
+        kept = f"; those from {unseen} on are kept from training" if settings.validation_part else ""
+        notes = [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {first} to {last}{kept}"]
+        # Raises an error if no symbol has enough days.
+        for split in ("train", "validation") if settings.validation_part else ("train",):
+            traded, length = history.traded(split, settings.episode_length), settings.episode_length
+            if len(traded) < len(history.symbols):
+                left_out = ", ".join(symbol for symbol in history.symbols if symbol not in traded)
+                notes.append(
+                    f"{'data':12} {split}: only {len(traded)} of {len(history.symbols)} symbols, "
+                    f"{', '.join(traded)}; too few days for an episode of {length}: {left_out}"
+                )
+        return config, notes
 
     def narrator(self, config: TradingConfig, world: "World") -> "Narrator":
         """A function that reports the progress of a run in the guide's format."""
@@ -165,11 +172,21 @@ class Trading(Workload):
 
         return judge(config.workload, learner, world)
 
-    def more_results(self, config: TradingConfig, results: dict[str, Any]) -> dict[str, Any]:
-        """Say which prices an evaluation was done on."""
+    def more_results(
+        self, config: TradingConfig, results: dict[str, Any], trained_on: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        """Say which prices an evaluation was done on, and whether the model was trained on them."""
         settings = config.workload
-        days = {"train": "the training days", "validation": "the validation days, which were kept from training"}
-        return {"on": days[settings.evaluation_split] if settings.data else f"simulated prices ({settings.market})"}
+        if not settings.data:
+            return {"on": f"simulated prices ({settings.market})"}
+        from lockstep.workloads.trading.market.data_record import how_many_trained_on
+        from lockstep.workloads.trading.market.history import load_history
+
+        days = load_history(settings).days(settings.evaluation_split, settings.episode_length)
+        first, last = (date.fromordinal(int(day)) for day in days[[0, -1]])
+        # A baseline was not trained on anything.
+        seen = f", {how_many_trained_on(days, trained_on)}" if results["policy"] == "trained" else ""
+        return {"on": f"days from {first} to {last}{seen}"}
 
     def report(self, config: TradingConfig, learner: "Learner", world: "World", episodes: int, seed: int) -> Comparison:
         """Compare a trained policy with itself without memory and with `baselines`, also on days kept from training."""
@@ -187,7 +204,7 @@ class Trading(Workload):
         """Trade one episode after another, yielding for each the lines of its blotter and its reward."""
         from lockstep.workloads.trading.reports.watch import blotter
 
-        return blotter(request.config.workload, request.act, request.seed)
+        return blotter(request.config.workload, request.act, request.seed, request.trained_on)
 
     def run_peer(self, name: str, config: TradingConfig, updates: int, device: str) -> int:
         """Continue training with one of `peers` for a number of updates; returns the environment steps made."""

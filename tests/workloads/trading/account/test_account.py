@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,11 +26,11 @@ from lockstep.workloads.trading.account.actions import (
 )
 from lockstep.workloads.trading.account.positions import Positions
 from lockstep.workloads.trading.market.chain import Chain
-from lockstep.workloads.trading.market.paths import Paths
+from lockstep.workloads.trading.market.quotes import Quotes
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 CPU = torch.device("cpu")
-PLAIN = MarketSettings(market="brownian", interest=0.0, skew=0.0, half_spread=0.0, spread_slope=0.0, commission=0.0)
+PLAIN = MarketSettings(market="brownian", drift=0.0, half_spread=0.0, spread_slope=0.0, commission=0.0)
 
 
 def number(value):
@@ -39,9 +40,10 @@ def number(value):
 class Desk:
     """One account that trades at prices we choose."""
 
-    def __init__(self, config, spot=100.0):
-        self.account, self.spot = Account(config, 1, CPU), spot
-        self.chain = Chain(config, 1, CPU, constant=True)
+    def __init__(self, config, spot=100.0, historical=False):
+        quotes = Quotes(config, torch.tensor([historical]), CPU)
+        self.account, self.spot = Account(config, 1, CPU, quotes), spot
+        self.chain = Chain(config, 1, CPU, quotes, constant=True)
         self.config = config
         self.account.restart(torch.ones(1, dtype=torch.bool))
 
@@ -67,6 +69,15 @@ def test_a_call_at_the_money_costs_what_black_scholes_says():
     desk = Desk(PLAIN)
     assert desk.order(BUY_CALL) == 6
     assert desk.cash == pytest.approx(100_000 - 6 * 285.87, abs=0.1)
+
+
+def test_a_simulated_contract_is_for_as_many_dollars_whatever_the_price():
+    """Six calls at 285.87 dollars each, as at a price of 100; the position then moves with 60 units, not with 600."""
+    desk = Desk(PLAIN, spot=1000.0)
+    assert desk.order(BUY_CALL) == 6
+    assert desk.cash == pytest.approx(100_000 - 6 * 285.87, abs=0.1)
+    desk.wait(30.0, 1100.0)
+    assert desk.value == pytest.approx(100_000 - 6 * 285.87 + 60 * 100.0, abs=0.1)
 
 
 PAYOFF_AT = (80.0, 92.0, 97.0, 100.0, 103.0, 108.0, 120.0)
@@ -117,7 +128,7 @@ def test_holding_changes_nothing_and_every_action_but_two_opens_a_position():
 
 def test_spread_and_commission_are_paid_both_ways():
     """6 calls at 2.8587: 2 % of 1715.2 and 6 x 0.65 when bought, the same when sold at an unmoved price."""
-    config = MarketSettings(market="brownian", interest=0.0, skew=0.0)
+    config = MarketSettings(market="brownian", drift=0.0)
     desk = Desk(config)
     assert desk.order(BUY_CALL) == 6
     cost = 0.02 * 6 * 285.87 + 6 * 0.65
@@ -140,8 +151,9 @@ def test_no_more_positions_than_allowed():
 
 def test_a_position_is_at_least_one_contract_and_never_more_than_the_cash_allows():
     """A call on 1000 dollars costs 2858.7: more than position_size of 2000, but there is money for one."""
-    assert Desk(PLAIN, spot=1000.0).order(BUY_CALL) == 1
-    poor = Desk(MarketSettings(initial_capital=1000.0, position_size=1.0), spot=1000.0)
+    real = replace(PLAIN, interest=0.0, skew=0.0)
+    assert Desk(real, spot=1000.0, historical=True).order(BUY_CALL) == 1
+    poor = Desk(MarketSettings(initial_capital=1000.0, position_size=1.0), spot=1000.0, historical=True)
     assert poor.order(BUY_CALL) == 0
     assert poor.cash == 1000.0
 
@@ -208,9 +220,10 @@ def test_greeks_of_a_straddle_are_those_of_its_legs():
 
 def test_pricing_only_existing_legs_gives_the_same_values():
     config = MarketSettings(market="regime", position_size=0.1)
-    term = Paths(config).term(torch.tensor([True, True, False]))
-    some, all_ = (Positions(config, 3, CPU, term, sparse=sparse) for sparse in (True, False))
-    account, chain = Account(config, 3, CPU, term), Chain(config, 3, CPU, term)
+    # The last account trades real prices, the others simulated ones.
+    quotes = Quotes(config, torch.tensor([False, False, True]), CPU)
+    some, all_ = (Positions(config, 3, CPU, quotes, sparse=sparse) for sparse in (True, False))
+    account, chain = Account(config, 3, CPU, quotes), Chain(config, 3, CPU, quotes)
     account.restart(torch.ones(3, dtype=torch.bool))
     spot, vol = torch.tensor([90.0, 100.0, 110.0]).double(), torch.tensor([0.2, 0.3, 0.4]).double()
     chain.quote(vol)
@@ -342,9 +355,11 @@ class PlainBooks:
 )
 def test_the_books_balance_to_a_cent_over_random_actions(seed, expiry, size, places):
     """Cash and value equal books kept in plain Python, and value moves by marked moves and costs alone."""
-    config = MarketSettings(expiry_days=expiry, position_size=size, max_positions=places, market="stochastic")
+    config = MarketSettings(expiry_days=expiry, position_size=size, max_positions=places)
     dice, count = random.Random(seed), 4
-    account, chain = Account(config, count, CPU), Chain(config, count, CPU)
+    # As on real days, where options are priced by a formula that the books can repeat.
+    quotes = Quotes(config, torch.ones(count, dtype=torch.bool), CPU)
+    account, chain = Account(config, count, CPU, quotes), Chain(config, count, CPU, quotes)
     account.restart(torch.ones(count, dtype=torch.bool))
     books = [PlainBooks(config) for _ in range(count)]
     spots, vols = [dice.uniform(20, 400) for _ in books], [dice.uniform(0.1, 0.6) for _ in books]

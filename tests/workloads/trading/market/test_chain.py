@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from lockstep.workloads.trading.account.actions import LEGS, ActionTable
-from lockstep.workloads.trading.market.chain import COLUMNS, MONEYNESS, ROWS, Chain, half_spread
+from lockstep.workloads.trading.market.chain import COLUMNS, ROWS, Chain, half_spread
 from lockstep.workloads.trading.market.pricing import black_scholes
-from lockstep.workloads.trading.market.settings import EXPIRIES, MarketSettings
+from lockstep.workloads.trading.market.quotes import Quotes
+from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
 
 CPU = torch.device("cpu")
 F64 = torch.float64
@@ -16,7 +17,9 @@ NAMES = [*PRICES, *GREEKS, "is_call", "days_to_expiry", "mid"]
 
 
 def quoted(volatility=0.3, **settings):
-    chain = Chain(MarketSettings(market="stochastic", **settings), 1, CPU)
+    """A chain on real days, whose volatility moves."""
+    config = MarketSettings(**settings)
+    chain = Chain(config, 1, CPU, Quotes(config, torch.ones(1, dtype=torch.bool), CPU))
     chain.quote(torch.tensor([volatility], dtype=F64))
     return chain
 
@@ -62,8 +65,9 @@ def test_the_last_price_is_the_price_at_the_open():
 
 def test_a_constant_volatility_is_quoted_once_for_all_accounts():
     config = MarketSettings(market="brownian", volatility=0.3)
-    constant = Chain(config, 3, CPU, constant=True)
-    each = Chain(config, 3, CPU)
+    quotes = Quotes(config, torch.zeros(3, dtype=torch.bool), CPU)
+    constant = Chain(config, 3, CPU, quotes, constant=True)
+    each = Chain(config, 3, CPU, quotes)
     each.quote(torch.full((3,), 0.3, dtype=F64))
     ratio, since_open = torch.tensor([0.5, 1.0, 2.0]), torch.tensor([0.0, 0.01, -0.02])
     torch.testing.assert_close(constant.rows(ratio, since_open), each.rows(ratio, since_open))

@@ -3,10 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from lockstep.workloads.trading.market.history import History
 from lockstep.workloads.trading.market.indicators import NAMES, Indicators, smoothing
+from lockstep.workloads.trading.market.market import Records
 
 DAYS = 20
 
@@ -108,6 +111,27 @@ def test_each_indicator_matches_its_definition(seed):
     assert set(expected) == set(NAMES)
     for name, value in zip(NAMES, found, strict=True):
         assert value == pytest.approx(normalised(name, expected[name]), abs=1e-4), name
+
+
+def test_directions_are_exact_where_high_and_low_move_by_the_same_amount():
+    """Prices in whole cents, of which one move in five is a tie; worked out in integers, which do not round."""
+    draw = np.random.default_rng(3).integers
+    highs, lows = 6837 + draw(-3, 4, 400).cumsum(), 6701 + draw(-3, 4, 400).cumsum()
+    closes = (highs + lows) // 2
+    assert 0.1 < (np.diff(highs) == -np.diff(lows)).mean() < 0.3
+    cents = np.stack((closes, highs, lows, closes, np.full(400, 7)), 1)
+    bars = cents * [0.01, 0.01, 0.01, 0.01, 1.0]
+    zeros = np.zeros(400, dtype=np.int64)
+    history = History(("A",), zeros, np.arange(400), bars, np.full(400, 0.3), validation_day=400)
+    records, row = Records(history, "train", 20, torch.device("cpu")), torch.arange(19, 400)
+    window = records.window(row)
+    found = Indicators(torch.device("cpu")).read(
+        window, window[:, 3].log(), torch.full((len(row),), 0.3), 365.0, records.larger(row)
+    )
+    for last, values in zip(row.tolist(), found.tolist(), strict=True):
+        expected = textbook(cents[last - 19 : last + 1].tolist(), 0.3)
+        for name in ("adx", "plus_di", "minus_di"):
+            assert values[NAMES.index(name)] == pytest.approx(expected[name], abs=1e-3), (name, last)
 
 
 def test_smoothing_weights_match_the_recursion():

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lockstep.workloads.trading.market.paths import Dice, Paths
-from lockstep.workloads.trading.market.pricing import black_scholes
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 DAILY = 0.25 / math.sqrt(365)
@@ -97,28 +96,3 @@ def test_regimes_have_the_configured_drift_and_length_and_are_hidden_in_one_bar(
     assert float((regimes[1:] != regimes[:-1]).double().mean()) == pytest.approx(1 / 40, rel=0.1)
     guessed = float((torch.sign(returns) == regimes).double().mean())
     assert guessed == pytest.approx(0.579, abs=0.01)
-
-
-def test_options_are_fair_to_a_trader_who_does_not_know_the_regime():
-    """A 30-day option at the money is quoted at 4.2, not 2.9, for the lasting drift; it pays that on average.
-
-    To 4 %, less than bid to ask: two directions are not quite a normal distribution.
-    """
-    config = MarketSettings(interest=0.0, drift=0.0)
-    returns, _, _ = simulate(config, accounts=40_000, days=30)
-    end = 100 * returns.sum(0).exp()
-    paths = Paths(config)
-    term = paths.term(torch.ones(1, dtype=torch.bool))
-    days = torch.tensor([30.0], dtype=torch.float64)
-    sigma = term.quoted(torch.tensor([0.25], dtype=torch.float64), days)
-    sheet = black_scholes(100.0, torch.tensor([100.0], dtype=torch.float64), days, sigma, 0.0)
-    assert float(sheet.call) == pytest.approx(4.2, abs=0.1)
-    assert float((end - 100).clamp(min=0).mean()) == pytest.approx(float(sheet.call), rel=0.04)
-    assert float((100 - end).clamp(min=0).mean()) == pytest.approx(float(sheet.put), rel=0.04)
-
-
-def test_markets_without_regimes_have_no_term_structure():
-    assert Paths(MarketSettings(market="brownian")).term(torch.ones(1, dtype=torch.bool)) is None
-    term = Paths(MarketSettings()).term(torch.tensor([True, False]))
-    quoted = term.quoted(torch.full((2, 1), 0.25, dtype=torch.float64), torch.tensor([[30.0], [30.0]]))
-    assert float(quoted[1]) == 0.25 and float(quoted[0]) > 0.35

@@ -1,5 +1,7 @@
 """A trained policy compared with baselines: rows, intervals, conclusions, and account curves."""
 
+import json
+import math
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -8,7 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from lockstep.cli.evaluate import table
 from lockstep.distributed.world import World
+from lockstep.reporting.evaluation import Evaluation, mean_of_defined
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.reports.comparison import (
     EQUAL_RISK,
@@ -36,6 +40,18 @@ def test_a_trader_is_beaten_only_if_the_intervals_do_not_overlap():
     assert lines[-2] == "  significantly above (intervals do not overlap): hold"
     assert lines[-1].endswith("hidden regime: 70%")
     assert "60 to 80" in lines[1] and lines[1].split()[-5:] == ["-"] * 5
+
+
+def test_an_undefined_ratio_is_a_dash_and_counts_in_no_mean():
+    assert mean_of_defined([2.0, math.nan, 4.0]) == 3.0 and mean_of_defined([math.nan]) is None
+    rows = {TRAINED: Row(Interval(1.0, 0.0, 2.0), {"sharpe": 3.0, "sortino": None})}
+    assert Section("simulated", rows).lines()[1].split()[-6:] == ["3.00", *["-"] * 5]
+    played = Evaluation([1.0, 2.0], [20, 20], 7, {"trading_sortino": [math.nan] * 2, "trading_sharpe": [math.nan, 4.0]})
+    summary = {"workload": "trading", "policy": "hold"} | played.summary()
+    lines = {line.split()[1]: line.split()[2:] for line in table(summary).splitlines() if line.startswith("trading s")}
+    assert lines == {"sortino": ["-"] * 5, "sharpe": ["4.00", "0.00", "4.00", "4.00", "4.00"]}
+    assert "trading_sortino_mean" not in played.numbers() and played.numbers()["trading_sharpe_mean"] == 4.0
+    assert json.loads(json.dumps(summary, allow_nan=False))["episode_trading_sharpe"] == [None, 4.0]
 
 
 def test_without_an_interval_nobody_is_beaten():

@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.workloads.trading.account.actions import CLOSE_ALL, ActionTable
 from lockstep.workloads.trading.account.positions import MULTIPLIER, Positions, Ticket, margin_beyond_price
 from lockstep.workloads.trading.market.chain import Chain
-from lockstep.workloads.trading.market.paths import TermStructure
+from lockstep.workloads.trading.market.quotes import Quotes
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 TALLY = ("closed", "won", "costs", "traded", "exposure", "change", "squares", "falls", "moves", "move_squares", "days")
@@ -27,12 +27,12 @@ class Account:
         settings: MarketSettings,
         count: int,
         device: torch.device,
-        term: TermStructure | None = None,
+        quotes: Quotes,
         sparse: bool = False,
     ) -> None:
-        """`term`: the term structure of the options' volatility. `sparse`: see `Positions`."""
-        self._settings = settings
-        self.positions = Positions(settings, count, device, term, sparse)
+        """`sparse`: see `Positions`."""
+        self._settings, self._quotes = settings, quotes
+        self.positions = Positions(settings, count, device, quotes, sparse)
         self.action_table = ActionTable.on(device)
 
         # float64: cents must not be lost in a value of up to a billion dollars.
@@ -83,31 +83,36 @@ class Account:
         contract, side = table.contract.index_select(0, action), table.side.index_select(0, action)
         call, legs = table.call.index_select(0, action), table.legs.index_select(0, action)
         moneyness = table.moneyness.index_select(0, action)
+        size = self._quotes.contract_size(spot)
+        # Dollars of one unit of the underlying, times the size: everything below is for one contract of that size.
+        unit = spot * size
         # (E, 4 legs). The ladder is per dollar of the price; it has one row if all accounts share its quotes.
-        mid = chain.ladder.expand(len(action), -1).gather(1, contract) * spot[:, None]
+        mid = chain.ladder.expand(len(action), -1).gather(1, contract) * unit[:, None]
         gross = MULTIPLIER * mid * side.abs()
         spread = (gross * chain.spread[contract]).sum(1)
-        fee = settings.commission * legs
+        fee = settings.commission * legs * size
         # Of one unit; negative if more is received than paid.
         price = (MULTIPLIER * mid * side).sum(1) + spread + fee
         # Only naked positions use it. They have one leg, which is sold out of the money: the call above the price, the
         # put below it. Hence the absolute value.
-        out_of_the_money = (moneyness[:, 0] - 1.0).abs() * spot
+        out_of_the_money = (moneyness[:, 0] - 1.0).abs() * unit
         naked = table.naked.index_select(0, action)
-        wing = table.width.index_select(0, action) * spot * MULTIPLIER
+        wing = table.width.index_select(0, action) * unit * MULTIPLIER
         # The premium received (a negative price) is tied up again as part of the margin, so it cannot be spent.
-        tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(settings, spot, out_of_the_money)
+        tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(settings, unit, out_of_the_money)
         needed = price + naked * tied_up + wing
         # Masks instead of branches: a step must not wait for the device.
         contracts = self._affordable(needed) * (legs > 0) * ~self.positions.open.all(1)
         self.positions.add(
             Ticket(
                 contracts=contracts,
+                size=size,
                 side=side,
                 strike=moneyness * spot[:, None],
+                listed=spot,
                 call=call,
                 paid=price * contracts,
-                naked=naked * contracts,
+                naked=naked * contracts * size,
                 wing=wing * contracts,
             )
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.market.chain import MONEYNESS, STRIKES
+from lockstep.workloads.trading.market.chain import STRIKES
+from lockstep.workloads.trading.market.settings import MONEYNESS
 
 # The order is the guide's, and a policy's outputs are numbered by it.
 ACTIONS = (

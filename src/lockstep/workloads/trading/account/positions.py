@@ -1,6 +1,6 @@
 """Open positions of every account, and their value. E: accounts, P: slots for positions, L: 4 legs.
 
-Quantities are contracts, negative if sold; empty slots and missing legs have quantity 0.
+Quantities are contracts of the usual size, negative if sold; empty slots and missing legs have quantity 0.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from lockstep.workloads.trading.account.actions import MAX_LEGS
 from lockstep.workloads.trading.market.chain import half_spread
-from lockstep.workloads.trading.market.paths import TermStructure
-from lockstep.workloads.trading.market.pricing import black_scholes, skewed
+from lockstep.workloads.trading.market.quotes import Quotes
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 MULTIPLIER = 100.0
@@ -24,10 +23,14 @@ class Ticket:
 
     contracts: Tensor
     """(E,) of each leg; 0 = open nothing."""
+    size: Tensor | float
+    """(E,) of a contract; 1 = the usual one, see `Quotes.contract_size`."""
     side: Tensor
     """(E, L) 1.0 bought, -1.0 sold, 0.0 no leg."""
     strike: Tensor
     """(E, L)"""
+    listed: Tensor
+    """(E,)"""
     call: Tensor
     """(E, L)"""
     paid: Tensor
@@ -46,7 +49,7 @@ class Positions:
         settings: MarketSettings,
         count: int,
         device: torch.device,
-        term: TermStructure | None = None,
+        quotes: Quotes,
         sparse: bool = False,
     ) -> None:
         """`sparse`: price only existing legs, with the same results.
@@ -54,7 +57,7 @@ class Positions:
         It saves work, because most slots are empty. But counting the legs makes the host wait for a GPU, and a CUDA
         graph cannot capture it.
         """
-        self._settings, self._term, self._sparse = settings, term, sparse
+        self._settings, self._quotes, self._sparse = settings, quotes, sparse
         places = settings.max_positions
 
         def zeros(*shape: int) -> Tensor:
@@ -65,8 +68,10 @@ class Positions:
         # 1, not 0: missing legs are priced, too, and their strike is a divisor.
         self.strike = zeros(places, MAX_LEGS) + 1.0
         """(E, P, L) dollars."""
+        self.listed = zeros(places) + 1.0
+        """(E, P) the underlying's price when the position was opened, which is when its options were listed."""
         self.quantity = zeros(places, MAX_LEGS)
-        """(E, P, L) contracts, negative if sold."""
+        """(E, P, L) contracts of the usual size, negative if sold."""
         self.call = torch.zeros(count, places, MAX_LEGS, dtype=torch.bool, device=device)
         """(E, P, L) True for a call, False for a put."""
         self.days, self.paid = zeros(places), zeros(places)
@@ -81,7 +86,8 @@ class Positions:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to continue; `mark` computes the rest. The names are keys of a run's checkpoints."""
-        names = ("open", "strike", "quantity", "call", "days", "paid", "naked", "wing")
+        names = ["open", "strike", "quantity", "call", "days", "paid", "naked", "wing"]
+        names += ["listed"] if self._quotes.remember_listing else []
         return {name: getattr(self, name) for name in names}
 
     def add(self, ticket: Ticket) -> None:
@@ -90,13 +96,19 @@ class Positions:
         free = ~self.open
         place = free & (free.cumsum(1) == 1) & (ticket.contracts > 0)[:, None]
         legs = place[:, :, None]
-        quantity = ticket.contracts[:, None] * ticket.side
+        quantity = (ticket.contracts * ticket.size)[:, None] * ticket.side
         self.open |= place
         self.strike.copy_(torch.where(legs, ticket.strike[:, None], self.strike))
         self.quantity.copy_(torch.where(legs, quantity[:, None], self.quantity))
         self.call.copy_(torch.where(legs, ticket.call[:, None], self.call))
         self.days.masked_fill_(place, float(self._settings.expiry_days))
-        for tensor, value in ((self.paid, ticket.paid), (self.naked, ticket.naked), (self.wing, ticket.wing)):
+        numbers = (
+            (self.paid, ticket.paid),
+            (self.naked, ticket.naked),
+            (self.wing, ticket.wing),
+            (self.listed, ticket.listed),
+        )
+        for tensor, value in numbers:
             tensor.copy_(torch.where(place, value[:, None], tensor))
 
     def remove(self, gone: Tensor) -> None:
@@ -122,8 +134,8 @@ class Positions:
         # (E, 1, 1), to broadcast over slots and legs.
         place = (slice(None), None, None)
         days = self.days[:, :, None]
-        legs = (spot[place], volatility[place], self.strike, days, self.quantity, self.call)
-        return self._values(*legs, self._term).sum(3)
+        legs = (spot[place], volatility[place], self.strike, days, self.listed[:, :, None], self.quantity, self.call)
+        return self._values(*legs).sum(3)
 
     def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
         """The same from existing legs only."""
@@ -136,9 +148,10 @@ class Positions:
             volatility.index_select(0, account),
             self.strike.view(-1).index_select(0, legs),
             self.days.view(-1).index_select(0, position),
+            self.listed.view(-1).index_select(0, position),
             self.quantity.view(-1).index_select(0, legs),
             self.call.view(-1).index_select(0, legs),
-            self._term.of(account) if self._term else None,
+            account,
         )
         sums = values.new_zeros(len(values), self.open.numel()).index_add_(1, position, values)
         return sums.view(len(values), *self.open.shape)
@@ -149,16 +162,18 @@ class Positions:
         volatility: Tensor,
         strike: Tensor,
         days: Tensor,
+        listed: Tensor,
         quantity: Tensor,
         call: Tensor,
-        term: TermStructure | None,
+        account: Tensor | None = None,
     ) -> Tensor:
-        """(8, ...) for each leg: worth, |worth| and cost of closing it in dollars, and the five greeks."""
+        """(8, ...) for each leg: worth, |worth| and cost of closing it in dollars, and the five greeks.
+
+        `account`: which one holds each leg; None = the first axis is E.
+        """
         settings = self._settings
         price_over_strike = spot / strike
-        base = term.quoted(volatility, days) if term else volatility
-        sigma = skewed(base, price_over_strike, settings.skew)
-        sheet = black_scholes(spot, strike, days, sigma, settings.interest)
+        sheet = self._quotes.legs(spot, volatility, strike, days, listed, account)
         size = MULTIPLIER * quantity
         worth = size * torch.where(call, sheet.call, sheet.put)
         gross = worth.abs()

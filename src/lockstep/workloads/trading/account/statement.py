@@ -18,8 +18,8 @@ INFO = {
     "exposure": "mean of |delta x price| / account value",
     "costs": "half-spreads and commissions, dollars",
     "drawdown": "largest fall of the value from a peak, as a fraction of the peak",
-    "sharpe": "mean / standard deviation of the value's daily changes, annualised; 0 if it never changed",
-    "sortino": "mean daily change / root mean square of the falls, annualised; 0 if it never fell",
+    "sharpe": "mean / standard deviation of the value's daily changes, annualised; NaN if it hardly changed",
+    "sortino": "mean daily change / root mean square of the falls, annualised; NaN if it hardly fell",
     "risk": "standard deviation of the value's daily changes, dollars",
     "underlying": "the price's growth over the episode, 0.1 for 10 %",
     "underlying_risk": "standard deviation of the price's daily log changes",
@@ -27,6 +27,9 @@ INFO = {
     "historical": "1 if the account traded the data's prices",
 }
 """The entries of `Transition.info`, (E,) float32 each; meant for accounts whose episode has just ended."""
+LEAST_RISK = 1e-4
+"""Fraction of the initial capital that an account must move by a day to have a ratio of profit to risk. Less is no risk
+to speak of, and dividing by it makes numbers of which one outweighs all others in a mean."""
 
 
 def statement(settings: MarketSettings, account: Account, market: Market, bankrupt: Tensor) -> dict[str, Tensor]:
@@ -49,8 +52,8 @@ def statement(settings: MarketSettings, account: Account, market: Market, bankru
         "exposure": exposure / steps,
         "costs": costs,
         "drawdown": account.drawdown,
-        "sharpe": _ratio(mean, risk) * year,
-        "sortino": _ratio(mean, (falls / steps).sqrt()) * year,
+        "sharpe": _ratio(mean, risk, capital) * year,
+        "sortino": _ratio(mean, (falls / steps).sqrt(), capital) * year,
         "risk": risk,
         "underlying": market.spot / market.first_spot - 1.0,
         "underlying_risk": _deviation(moves, move_squares, steps),
@@ -68,5 +71,5 @@ def _deviation(total: Tensor, squares: Tensor, steps: Tensor) -> Tensor:
     return (squares / steps - mean * mean).clamp(min=0.0).sqrt()
 
 
-def _ratio(mean: Tensor, deviation: Tensor) -> Tensor:
-    return torch.where(deviation > 0, mean / deviation.clamp(min=1e-12), 0.0)
+def _ratio(mean: Tensor, risk: Tensor, capital: float) -> Tensor:
+    return torch.where(risk > LEAST_RISK * capital, mean / risk, torch.nan)

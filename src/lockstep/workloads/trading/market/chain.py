@@ -1,8 +1,8 @@
 """The option chain quoted each day around the price: 5 expiries x 5 strikes, calls and puts. E: accounts.
 
 Everything is per dollar of the price: strikes are fractions of it, so quotes depend only on the volatility. If that is
-constant they are computed once for all accounts (B = 1), else for each (B = E). Bid and ask lie around the
-Black-Scholes price; the half-spread is a fraction of it that grows away from the money.
+constant they are computed once for all accounts (B = 1), else for each (B = E). Bid and ask lie around the price of
+`Quotes`; the half-spread is a fraction of it that grows away from the money.
 
 The ladder is the ten contracts of one expiry that the actions trade: the calls of the five strikes (0-4), then the
 puts (5-9).
@@ -11,12 +11,10 @@ puts (5-9).
 import torch
 from torch import Tensor
 
-from lockstep.workloads.trading.market.paths import TermStructure
-from lockstep.workloads.trading.market.pricing import Sheet, black_scholes, skewed
-from lockstep.workloads.trading.market.settings import EXPIRIES, MarketSettings
+from lockstep.workloads.trading.market.pricing import Sheet
+from lockstep.workloads.trading.market.quotes import Quotes
+from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
 
-MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
-"""Strikes of the chain, as fractions of the price."""
 STRIKES = len(MONEYNESS)
 CONTRACTS = 2 * STRIKES
 ROWS, COLUMNS = 20, 15
@@ -41,13 +39,11 @@ class Chain:
         settings: MarketSettings,
         count: int,
         device: torch.device,
-        term: TermStructure | None = None,
+        quotes: Quotes,
         constant: bool = False,
     ) -> None:
-        """`term`: the term structure of the quotes, if any. `constant`: quote once, with the configured volatility."""
-        self._settings, self._constant = settings, constant
-        # A constant volatility means that all accounts are simulated, so they have the same term structure.
-        self._term = TermStructure(term.trend[:1], term.memory) if term and constant else term
+        """`constant`: quote once, with the configured volatility; only if all accounts are simulated."""
+        self._constant, self._quotes = constant, quotes
         self._days = torch.tensor(EXPIRIES, dtype=torch.float64, device=device)
         self._strike = torch.tensor(MONEYNESS, dtype=torch.float64, device=device)
         self._expiry = EXPIRIES.index(settings.expiry_days)
@@ -82,11 +78,7 @@ class Chain:
         return rows
 
     def _quote(self, volatility: Tensor) -> None:
-        base = volatility[:, None, None]
-        if self._term:
-            base = self._term.quoted(base, self._days[:, None])
-        sigma = skewed(base, 1.0 / self._strike, self._settings.skew)
-        sheet = black_scholes(1.0, self._strike, self._days[:, None], sigma, self._settings.interest)
+        sheet, sigma = self._quotes.chain(volatility)
         # (B, 5 expiries, 5 strikes) each; the ladder is one expiry.
         self.ladder.copy_(torch.cat((sheet.call[:, self._expiry], sheet.put[:, self._expiry]), dim=1))
         self._show(sheet, sigma.expand_as(sheet.vega))

@@ -75,6 +75,17 @@ class History:
         rows = [np.arange(first, last - length + 1) for first, last in bounds if last - first >= length]
         return np.concatenate(rows), length
 
+    def traded(self, split: Split, episode_length: int) -> tuple[str, ...]:
+        """The symbols with enough days for an episode; the others are never traded."""
+        starts, _ = self.starts(split, episode_length)
+        return tuple(self.symbols[number] for number in np.unique(self.symbol[starts]))
+
+    def days(self, split: Split, episode_length: int) -> NDArray[np.int64]:
+        """The days that episodes can use, ascending and each once."""
+        _, length = self.starts(split, episode_length)
+        bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
+        return np.unique(np.concatenate([self.day[a : b + 1] for a, b in bounds if b - a >= length]))
+
     def independent_episodes(self, split: Split, episode_length: int) -> int:
         """The largest number of episodes that share no day of a symbol: only that many are independent samples."""
         _, length = self.starts(split, episode_length)

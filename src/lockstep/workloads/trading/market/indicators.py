@@ -52,6 +52,7 @@ SCALES = {
 }
 """Factors applied before tanh or centring, so that typical values use most of -1..1; 1 if not named."""
 _LAGS = (1, 5, 10, 19)
+_TIE = 1e-12  # As a fraction of the price: above the rounding of a float64 price, below any tick.
 _TINY = 1e-9  # Keeps divisions finite when prices do not move.
 
 
@@ -64,6 +65,16 @@ def smoothing(weight: float, count: int) -> Tensor:
         rows[t] = (1.0 - weight) * rows[t - 1]
         rows[t, t] += weight
     return rows
+
+
+def larger_movement(high: Tensor, low: Tensor) -> Tensor:
+    """(..., N - 1): 1 where the high moved up by more than the low moved down, -1 where by less, 0 where by the same.
+
+    high, low (..., N): float64. Only the larger movement of a day counts for ADX, so that rounding would decide between
+    them where prices with two decimals move by the same amount: in float32 0.9 % of all windows of real bars are wrong.
+    """
+    difference = torch.diff(high) + torch.diff(low)
+    return torch.where(difference.abs() <= _TIE * high[..., 1:], 0.0, torch.sign(difference)).float()
 
 
 class Indicators:
@@ -85,10 +96,18 @@ class Indicators:
         self._bounded = torch.tensor([name in BOUNDED for name in NAMES], device=device)
         self._middles = torch.tensor([float(name in CENTRED) for name in NAMES], device=device)
 
-    def read(self, bars: Tensor, logs: Tensor, volatility: Tensor, days_per_year: Tensor | float) -> Tensor:
+    def read(
+        self,
+        bars: Tensor,
+        logs: Tensor,
+        volatility: Tensor,
+        days_per_year: Tensor | float,
+        larger: Tensor | None = None,
+    ) -> Tensor:
         """(E, 20) the indicators, each about -1 to 1.
 
-        logs (E, 20): logarithms of the closes, in any unit; volatility (E,): what options are quoted with.
+        logs (E, 20): logarithms of the closes, in any unit; volatility (E,): what options are quoted with; larger
+        (E, 19): the `larger_movement` of each day, None if prices are so continuous that there are no ties.
         """
         # All prices as fractions of the last close, which is therefore 1.
         bars = torch.cat((bars[:, :VOLUME] / bars[:, CLOSE, -1, None, None], bars[:, VOLUME:]), dim=1)
@@ -100,7 +119,7 @@ class Indicators:
         past_returns = logs[:, -1:] - logs.index_select(1, self._places)
         realised = torch.diff(logs, dim=1).square().mean(1).mul(days_per_year).sqrt()
         highest, lowest = high[:, -14:].amax(1), low[:, -14:].amin(1)
-        plus, minus, adx, true_range = self._directions(high, low, close)
+        plus, minus, adx, true_range = self._directions(high, low, close, larger)
         columns = (
             macd,
             signal,
@@ -137,11 +156,14 @@ class Indicators:
         from_mean = typical - typical.mean(1, keepdim=True)
         return from_mean[:, -1] / (0.015 * from_mean.abs().mean(1) + _TINY)
 
-    def _directions(self, high: Tensor, low: Tensor, close: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _directions(
+        self, high: Tensor, low: Tensor, close: Tensor, larger: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(E,) each: directional movement up and down, ADX / 100, and the true range."""
         up, down = torch.diff(high, dim=1), -torch.diff(low, dim=1)
         # Only the larger of the two movements of a day counts, and only if it is positive.
-        moves = torch.stack((torch.where(up > down, up, 0.0), torch.where(down > up, down, 0.0))).clamp_(min=0.0)
+        rises, falls = (up > down, down > up) if larger is None else (larger > 0, larger < 0)
+        moves = torch.stack((torch.where(rises, up, 0.0), torch.where(falls, down, 0.0))).clamp_(min=0.0)
         plus, minus = torch.matmul(moves, self._wilder_series).unbind()
         index = (plus - minus).abs() / (plus + minus + _TINY)
         # The true range includes the gap from the previous close.

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from lockstep.compute import random
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
-from lockstep.workloads.trading.market.indicators import BARS, CLOSE, VOLUME, Indicators
+from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
+from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes
 from lockstep.workloads.trading.market.settings import MarketSettings
-
-START_PRICE = 100.0
 
 
 class Records:
@@ -33,10 +32,17 @@ class Records:
         """(R,) calendar days since the bar before."""
         # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
+        # From float64, as the float32 bars do not tell a tie from a small difference. Row 0 has no day before it.
+        larger = torch.nn.functional.pad(larger_movement(bars[:, HIGH], bars[:, LOW]), (1, 0))
+        self._larger = larger.to(device)
 
     def window(self, row: Tensor) -> Tensor:
         """(E, 5, 20) the bars up to and including each row."""
         return self.bars.unfold(0, BARS, 1).index_select(0, row - (BARS - 1))
+
+    def larger(self, row: Tensor) -> Tensor:
+        """(E, 19) the `larger_movement` of each bar of that window but the first."""
+        return self._larger.unfold(0, BARS - 1, 1).index_select(0, row - (BARS - 2))
 
 
 class Market:
@@ -64,7 +70,7 @@ class Market:
         self.dice = dice
         # Created once: `random.random_words` would create it in every step.
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
-        self.term = self.paths.term(~self.historical)
+        self.quotes = Quotes(settings, historical, device)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
         """(E,) bars in a year."""
         self._make_state(len(index), device)
@@ -83,6 +89,11 @@ class Market:
         """(E,) calendar days that the last bar took."""
         self.bars = zeros(5, BARS, dtype=torch.float32)
         """(E, 5, 20) open, high, low, close, volume of the last 20 bars, the oldest first."""
+
+    @property
+    def bar_count(self) -> int:
+        """Rows of the data; 1 without data, as row 0 then stands for none."""
+        return len(self._records.close) if self._records else 1
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to continue."""
@@ -164,4 +175,14 @@ class Market:
 
     def indicators(self, logs: Tensor) -> Tensor:
         """(E, 20) the technical indicators; logs (E, 20): logarithms of the closes."""
-        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year)
+        larger = self._larger() if self._replays else None
+        return self._indicators.read(self.bars, logs, self.volatility.float(), self.days_per_year, larger)
+
+    def _larger(self) -> Tensor:
+        """(E, 19) the `larger_movement` of each day in the observation."""
+        assert self._records is not None
+        larger = self._records.larger(self.row.clamp(min=BARS - 1))
+        if not self._simulates:
+            return larger
+        simulated = larger_movement(self.bars[:, HIGH].double(), self.bars[:, LOW].double())
+        return torch.where(self.historical[:, None], larger, simulated)

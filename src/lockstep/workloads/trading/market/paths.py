@@ -1,13 +1,12 @@
 """Simulated prices, one day at a time, with counter-based random numbers. E: accounts.
 
 An account's random numbers are keyed by (seed, index, clock): clock counts its days since the start of the run. Markets
-are open every day of the year. Option quotes are fair, to within their spread, for a trader who knows only the price
-process; only in the regime market can a trader know more.
+are open every day of the year. Options cost their expected payoff (see `smiles`), so that nothing can be earned before
+costs, except in the regime market by who learns from past prices which regime it is.
 
 Regimes: the log price gains or loses `regime_drift` daily standard deviations each day. With 0.2, one bar reveals
 little (it gives the right sign 58 % of the time), the 20 bars of an observation give it 81 % of the time, and after 90
-days all bars since the regime began give it 97 % of the time. A persistent drift makes distant prices more uncertain
-than near ones. The quotes account for that (`TermStructure`); otherwise every option would be underpriced.
+days all bars since the regime began give it 97 % of the time.
 """
 
 import math
@@ -19,13 +18,17 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
 from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.market.smiles import (
+    JUMP_DEVIATION,
+    JUMP_MEAN,
+    JUMPS_PER_DAY,
+    LEVERAGE,
+    REVERSION,
+    VOLATILITY_NOISE,
+)
 
 # The random stream of simulated prices. Changing the tag changes every price.
 _PURPOSE = "trading-market"
-_JUMPS_PER_DAY = 1 / 30
-_JUMP_MEAN, _JUMP_DEVIATION = -0.08, 0.16  # In units of the yearly volatility: 39 % of a year's variance.
-# Of the logarithm of the volatility, per day; the leverage is its correlation with the price.
-_REVERSION, _VOLATILITY_NOISE, _LEVERAGE = 0.05, 0.08, -0.7
 _TYPICAL_VOLUME = 1e6
 DAYS_AHEAD = 16
 """Days of random numbers drawn at once where no CUDA graph is captured."""
@@ -43,30 +46,6 @@ class Noise:
     jump: Tensor
     high: Tensor
     low: Tensor
-
-
-@dataclass
-class TermStructure:
-    """The term structure of volatility: what a persistent drift adds at longer horizons; nothing if `trend` is 0."""
-
-    trend: Tensor
-    """(E,) the square of the drift, in daily standard deviations."""
-    memory: float
-    """Days in which the drift's autocorrelation falls to 1/e."""
-
-    def of(self, account: Tensor) -> "TermStructure":
-        """The term structure of some accounts, given their places (K,) in the batch."""
-        return TermStructure(self.trend.index_select(0, account), self.memory)
-
-    def quoted(self, volatility: Tensor, days: Tensor) -> Tensor:
-        """The volatility that options with `days` to expiry are quoted with; (E, ...) each."""
-        # The variance of a sum of drifts whose autocorrelation falls as exp(-t / memory), per day and relative to the
-        # daily variance: trend x 2 memory (1 - (1 - exp(-age)) / age). The clamp avoids 0 / 0 at expiry.
-        age = days.clamp(min=1e-6) / self.memory
-        lasting = 2.0 * self.memory * (1.0 + torch.expm1(-age) / age)
-        # (E, 1, ...), to broadcast over the other axes.
-        trend = self.trend.view(-1, *(1,) * (volatility.dim() - 1))
-        return volatility * torch.sqrt(1.0 + trend * lasting)
 
 
 @dataclass
@@ -132,16 +111,7 @@ class Paths:
         self._drift = settings.drift / DAYS_PER_YEAR
         self._regime_drift = settings.regime_drift
         self._switch = 1.0 / settings.regime_length
-        # The sign flips with probability 1 / length a day, so its autocorrelation falls as exp(-2 t / length).
-        self._memory = 0.5 * settings.regime_length
-        # Jensen's inequality: with a drift of unknown sign the expected price grows faster than the mean log price.
-        # The difference at expiry is subtracted from the drift, so that quotes stay fair.
-        self._convexity = 0.5 * settings.regime_drift**2 * settings.expiry_days
-
-    def term(self, simulated: Tensor) -> TermStructure | None:
-        """How quotes depend on the days to expiry for the accounts in the mask (E,); None if they do not."""
-        trend = torch.where(simulated, self._regime_drift**2, 0.0).double()
-        return TermStructure(trend, self._memory) if self.kind == "regime" and self._regime_drift else None
+        self._convexity = settings.convexity
 
     def first_regime(self, noise: Noise) -> Tensor:
         """(E,) an account's first regime: 1 rising, -1 falling, 0 if the market has no regimes."""
@@ -175,14 +145,14 @@ class Paths:
     def _jump(self, volatility: Tensor, daily: Tensor, noise: Noise) -> tuple[Tensor, Tensor]:
         """Today's jump of the log price less its mean, and the standard deviation left for the diffusion."""
         # Mean and variance are compensated, so that drift and volatility are those of the configuration.
-        size = volatility * (_JUMP_MEAN + _JUMP_DEVIATION * noise.jump_size)
-        jump = torch.where(noise.jump <= _JUMPS_PER_DAY, size, 0.0) - _JUMPS_PER_DAY * _JUMP_MEAN * volatility
-        variance = _JUMPS_PER_DAY * (_JUMP_MEAN**2 + _JUMP_DEVIATION**2) * DAYS_PER_YEAR
+        size = volatility * (JUMP_MEAN + JUMP_DEVIATION * noise.jump_size)
+        jump = torch.where(noise.jump <= JUMPS_PER_DAY, size, 0.0) - JUMPS_PER_DAY * JUMP_MEAN * volatility
+        variance = JUMPS_PER_DAY * (JUMP_MEAN**2 + JUMP_DEVIATION**2) * DAYS_PER_YEAR
         return jump, daily * math.sqrt(1.0 - variance)
 
     def _moved(self, volatility: Tensor, noise: Noise) -> Tensor:
         """The next day's volatility: its logarithm reverts to the mean, and rises when the price falls."""
-        # A standard normal with correlation _LEVERAGE to the price's.
-        shock = _LEVERAGE * noise.price + math.sqrt(1.0 - _LEVERAGE**2) * noise.volatility
-        pull = _REVERSION * (math.log(self.mean_volatility) - volatility.log())
-        return volatility * torch.exp(pull + _VOLATILITY_NOISE * shock)
+        # A standard normal with correlation LEVERAGE to the price's.
+        shock = LEVERAGE * noise.price + math.sqrt(1.0 - LEVERAGE**2) * noise.volatility
+        pull = REVERSION * (math.log(self.mean_volatility) - volatility.log())
+        return volatility * torch.exp(pull + VOLATILITY_NOISE * shock)

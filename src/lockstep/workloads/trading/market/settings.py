@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
 
-from lockstep.config.fields import Fraction, Listed, Pattern, Range
+from lockstep.config.fields import Fraction, Listed, OptionalPath, Pattern, Range
 from lockstep.config.settings import Settings
 from lockstep.errors import UserError
 
 EXPIRIES = (7, 14, 21, 30, 45)
 """Days to expiry that the chain quotes, as in the guide."""
+MONEYNESS = (0.9, 0.95, 1.0, 1.05, 1.1)
+"""Strikes of the chain, as fractions of the price."""
 _DATE = Pattern(r"(\d{4}-\d{2}-\d{2})?", "a date such as 2016-12-31, or nothing")
 
 
@@ -20,7 +22,7 @@ class MarketSettings(Settings):
 
     market: Literal["regime", "brownian", "stochastic", "jumps"] = "regime"
     """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
-    data: Annotated[str, Listed()] = ""
+    data: Annotated[OptionalPath, Listed()] = ""
     """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
     symbols: Annotated[str, Listed()] = ""
     """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
@@ -55,9 +57,9 @@ class MarketSettings(Settings):
     regime_length: Annotated[float, Range(at_least=1, at_most=1e9)] = 800.0
     """Days that a regime lasts on average."""
     interest: Annotated[float, Range(at_least=-0.5, at_most=1)] = 0.05
-    """Yearly rate that options are priced with; cash earns nothing."""
+    """Yearly rate that options on real prices are priced with; simulated ones cost their expected payoff."""
     skew: Annotated[float, Range(at_least=0, at_most=2)] = 0.1
-    """Volatility added to an option's quote per unit of |1 - price/strike|."""
+    """Volatility added to an option's quote on real prices per unit of |1 - price/strike|."""
     half_spread: Annotated[float, Range(at_least=0, below=0.5)] = 0.02
     """Half of the bid-ask spread, as a fraction of the option's price, at the money; see spread_slope."""
     spread_slope: Annotated[float, Range(at_least=0, at_most=1)] = 0.01
@@ -91,6 +93,15 @@ class MarketSettings(Settings):
     def symbol_list(self) -> tuple[str, ...]:
         """The symbols to trade, in order and without duplicates; empty = all that the data has."""
         return tuple(dict.fromkeys(re.split(r"[,\s]+", self.symbols.strip()))) if self.symbols.strip() else ()
+
+    @property
+    def convexity(self) -> float:
+        """What is taken from a day's log price in the regime market, in daily variances.
+
+        Jensen's inequality: with a drift of unknown sign the expected price grows faster than the mean log price. So
+        the expected price at expiry grows with `drift` alone.
+        """
+        return 0.5 * self.regime_drift**2 * self.expiry_days
 
     @property
     def evaluation_split(self) -> Literal["train", "validation"]:

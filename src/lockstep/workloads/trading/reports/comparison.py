@@ -16,7 +16,7 @@ TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_e
 EQUITY = "equity.png"
 RATIOS = ("volatility", "sharpe", "sortino", "drawdown", "turnover", "exposure", "win_rate")
 """Columns of a row. volatility: yearly standard deviation of the account's daily changes / initial capital, over all
-episodes; the others are means over episodes."""
+episodes; the others are means over the episodes in which they are defined, None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Row:
     """One trader's results: profit with its confidence interval, one number per ratio, and the account by day."""
 
     profit: Interval
-    ratios: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, float | None] = field(default_factory=dict)
     equity: NDArray[np.float64] | None = None
     """(T + 1, N) dollars."""
 
@@ -123,7 +123,7 @@ class Section:
         names = [name.replace("_", " ") for name in RATIOS]
         lines = [f"{self.title:28}{'profit $':>12}{'95 % interval':>22}" + "".join(f"{name:>11}" for name in names)]
         for name, row in self.rows.items():
-            numbers = "".join(f"{row.ratios[key]:11.2f}" if key in row.ratios else f"{'-':>11}" for key in RATIOS)
+            numbers = "".join(_cell(row.ratios.get(key)) for key in RATIOS)
             lines.append(f"  {_readable(name):26}{row.profit.mean:12,.0f}{_bounds(row.profit):>22}{numbers}")
         return lines + self._verdict() + (self.span.lines() if self.span else [])
 
@@ -192,6 +192,10 @@ class Report:
         path = folder / EQUITY
         chart.draw(means, title, band=chart.Band(low, high, TRAINED)).save(path)
         return [path]
+
+
+def _cell(ratio: float | None) -> str:
+    return f"{'-':>11}" if ratio is None else f"{ratio:11.2f}"
 
 
 def _readable(name: str) -> str:

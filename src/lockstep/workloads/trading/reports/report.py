@@ -5,7 +5,6 @@ T: days, N: episodes.
 
 from collections.abc import Callable
 from datetime import date
-from statistics import fmean
 
 import numpy as np
 import torch
@@ -14,9 +13,10 @@ from torch import Tensor
 
 from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.distributed.world import World
-from lockstep.reporting.evaluation import Evaluation
+from lockstep.reporting.evaluation import Evaluation, mean_of_defined
 from lockstep.rl.evaluation import Act, evaluate
 from lockstep.run.learner import Learner
+from lockstep.workloads.trading.account.statement import LEAST_RISK
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split, load_history
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
@@ -47,8 +47,10 @@ def report(config: TradingConfig, learner: Learner, world: World, episodes: int,
     if history is not None:
         # Simulated prices only if some lanes were trained on them.
         places = places if simulated else []
-        places += [("training_days", "training days", True, "train")]
-        places += [("validation_days", "validation days", True, "validation")] if settings.validation_part else []
+        # Titles say what is so for any model: its run may have split the days in another way.
+        part = settings.validation_part
+        places += [("training_days", f"first {1 - part:.0%} of the days", True, "train")]
+        places += [("validation_days", f"last {part:.0%} of the days", True, "validation")] if part else []
     sections = {}
     for key, title, historical, split in places:
         evaluator = _Evaluator(settings, world, episodes, seed, history, historical, split)
@@ -115,7 +117,7 @@ class _Evaluator:
         held = rows["buy_and_hold"]
         assert held.equity is not None
         # Prices that never move have no risk to scale; dividing by infinity gives a scale of 0.
-        scale = rows[TRAINED].ratios["volatility"] / (held.ratios["volatility"] or np.inf)
+        scale = (rows[TRAINED].ratios["volatility"] or 0.0) / (held.ratios["volatility"] or np.inf)
         rows[EQUAL_RISK] = self._passive(scale * held.equity + (1.0 - scale) * self._settings.initial_capital)
         return Section(title, rows, self._span(scale))
 
@@ -135,8 +137,8 @@ class _Evaluator:
         """The row of a trader, from the results that its episodes report and its value day by day."""
         played, values = self._watched(act, lambda env: env.account.value)
         info = {name.removeprefix(f"{TAG}_"): numbers for name, numbers in played.extra.items()}
-        ratios = {"volatility": self._volatility(np.array(info["risk"]))}
-        ratios |= {name: fmean(info[name]) for name in RATIOS if name in info}
+        ratios: dict[str, float | None] = {"volatility": self._volatility(np.array(info["risk"]))}
+        ratios |= {name: mean_of_defined(info[name]) for name in RATIOS if name in info}
         return Row(
             Interval.of(info["profit"], self._independent), ratios, curves(values, played.lengths, info["value"])
         )
@@ -155,13 +157,19 @@ class _Evaluator:
         risk, mean = change.std(0), change.mean(0)
         falls = np.sqrt(np.square(np.minimum(change, 0.0)).mean(0))
         peak = np.maximum.accumulate(equity)
-        ratios = {
+        ratios: dict[str, float | None] = {
             "volatility": self._volatility(risk),
-            "sharpe": float(_ratio(mean, risk).mean()) * self._year**0.5,
-            "sortino": float(_ratio(mean, falls).mean()) * self._year**0.5,
+            "sharpe": mean_of_defined(self._ratio(mean, risk)),
+            "sortino": mean_of_defined(self._ratio(mean, falls)),
             "drawdown": float((1.0 - equity / peak).max(0).mean()),
         }
         return Row(Interval.of((equity[-1] - equity[0]).tolist(), self._independent), ratios, equity)
+
+    def _ratio(self, mean: Numbers, risk: Numbers) -> list[float]:
+        """Yearly mean / risk of each episode; NaN where it hardly has any, as in `statement`."""
+        enough = risk > LEAST_RISK * self._settings.initial_capital
+        ratios = np.divide(mean, risk, out=np.full_like(mean, np.nan), where=enough)
+        return (ratios * self._year**0.5).tolist()
 
     def _volatility(self, risk: Numbers) -> float:
         """Yearly, over all episodes, from the standard deviations (N,) of their daily changes in dollars."""
@@ -194,11 +202,6 @@ class _Evaluator:
 
 def _acting(trader: Callable[[TradingEnv], Tensor]) -> Act:
     return lambda _, env: trader(env)
-
-
-def _ratio(mean: Numbers, deviation: Numbers) -> Numbers:
-    """Mean / deviation; 0 if the deviation is 0, as in `statement`."""
-    return np.divide(mean, deviation, out=np.zeros_like(mean), where=deviation > 0)
 
 
 def curves(values: Numbers, lengths: list[int], last: list[float]) -> Numbers:

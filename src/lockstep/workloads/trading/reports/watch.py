@@ -1,7 +1,9 @@
 """Shows a policy trading: the blotter of an episode, and an animated chart of the price and the account."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from itertools import count
 from typing import Protocol
 
@@ -14,7 +16,8 @@ from lockstep.envs.vector_env import Transition
 from lockstep.reporting.film import Scene
 from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.env import TradingEnv
-from lockstep.workloads.trading.market.history import load_history
+from lockstep.workloads.trading.market.data_record import how_many_trained_on
+from lockstep.workloads.trading.market.history import History, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.reports import chart
 from lockstep.workloads.trading.reports.baselines import TRADERS
@@ -71,16 +74,25 @@ class Day:
         )
 
 
-def blotter(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[tuple[list[str], float]]:
+def blotter(
+    settings: MarketSettings, act: Act | str, seed: int, trained_on: Mapping[str, str] | None = None
+) -> Iterator[tuple[list[str], float]]:
     """Yield the trades and the reward of one episode after another: the episodes of an evaluation with this seed.
 
-    `act`: a network's policy, or the name of one of TRADERS.
+    `act`: a network's policy, or the name of one of TRADERS. `trained_on`: the policy's `data_record`, if it has one.
     """
+    history = load_history(settings) if settings.data else None
     for number in count():
-        env, days = _episode(settings, act, seed, number)
-        symbol = f" of {env.symbols[int(env.market.symbol()[0])]}" if env.symbols and env.market.historical[0] else ""
+        env, days = _episode(settings, act, seed, number, history)
+        about = ""
+        if history is not None:
+            row = int(env.market.row[0])
+            dates = history.day[row : row + int(env.limit[0]) + 1]
+            first, last = (date.fromordinal(int(day)) for day in dates[[0, -1]])
+            about = f" of {history.symbols[int(history.symbol[row])]}, days from {first} to {last}"
+            about += "" if isinstance(act, str) else f", {how_many_trained_on(dates, trained_on)}"
         # `env` is the state of the current day: each line is made before the next day is traded.
-        lines = [f"Episode {number + 1}{symbol}: {settings.initial_capital:,.2f} dollars", HEADING]
+        lines = [f"Episode {number + 1}{about}: {settings.initial_capital:,.2f} dollars", HEADING]
         for day in days:
             lines += [day.line()] if day.traded else []
         yield [*lines, *_statement(day)], day.score
@@ -93,15 +105,20 @@ def _statement(day: Day) -> list[str]:
     return [
         f"{end}: Return: ${info['profit']:,.2f}, Win Rate: {info['win_rate']:.1%} ({info['closed_trades']:.0f} closed, "
         f"{info['open_positions']:.0f} open), costs ${info['costs']:,.2f}",
-        f"Sharpe {info['sharpe']:.2f}, Sortino {info['sortino']:.2f}, drawdown {info['drawdown']:.1%}, turnover "
-        f"{info['turnover']:.2f}, exposure {info['exposure']:.2f}, underlying {info['underlying']:+.1%}",
+        f"Sharpe {_ratio(info['sharpe'])}, Sortino {_ratio(info['sortino'])}, drawdown {info['drawdown']:.1%}, "
+        f"turnover {info['turnover']:.2f}, exposure {info['exposure']:.2f}, underlying {info['underlying']:+.1%}",
     ]
+
+
+def _ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
 
 
 def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
     """Yield a scene for every day of endless episodes: those of an evaluation with this seed."""
+    history = load_history(settings) if settings.data else None
     for number in count():
-        env, days = _episode(settings, act, seed, number)
+        env, days = _episode(settings, act, seed, number, history)
         prices, values = [float(env.market.spot[0])], [settings.initial_capital]
         for day in days:
             prices.append(float(env.market.spot[0]))
@@ -115,9 +132,10 @@ def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scen
             )
 
 
-def _episode(settings: MarketSettings, act: Act | str, seed: int, number: int) -> tuple[TradingEnv, Iterator[Day]]:
+def _episode(
+    settings: MarketSettings, act: Act | str, seed: int, number: int, history: History | None
+) -> tuple[TradingEnv, Iterator[Day]]:
     """The environment and the days of one episode, given its number."""
-    history = load_history(settings) if settings.data else None
     # Account `number` of an evaluation starts with the same market, so this is that account's first episode.
     env = TradingEnv(
         settings,
