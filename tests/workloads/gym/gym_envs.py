@@ -213,3 +213,16 @@ class NotAnEnv:
 
 def make_good():
     return Good()
+
+
+class FiftySteps(Good):
+    """Pays 1 for each of exactly 50 steps; numbers outside any seed make it impossible to replay."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        return self.seen(), 1.0, False, self.steps >= 50, {}
+
+    def seen(self):
+        return np.array([np.random.uniform(), self.steps], np.float32)

@@ -249,6 +249,7 @@ class DDPGLearner(Learner):
             accelerator=self._acting,
             watch=self._watch,
             ragged=self._problem.ragged,
+            restarts=self._problem.restarts,
         )
 
     def _empty_batch(self, collector: Collector) -> Batch:

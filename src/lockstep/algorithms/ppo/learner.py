@@ -297,6 +297,7 @@ class PPOLearner(Learner):
             describe=self._problem.describe,
             reward_scale=self._reward_scale,
             masked=self._problem.masked,
+            restarts=self._problem.restarts,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:

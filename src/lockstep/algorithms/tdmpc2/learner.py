@@ -218,6 +218,7 @@ class TDMPC2Learner(Learner):
             tag=self._problem.name,
             seed=seed,
             watch=self._watch,
+            restarts=self._problem.restarts,
         )
 
     @property

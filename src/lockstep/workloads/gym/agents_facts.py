@@ -36,6 +36,11 @@ class AgentsFacts:
         return len(self.rows.agents)
 
     @property
+    def restarts(self) -> bool:
+        """Whether unfinished episodes are lost at a resume and new ones begin."""
+        return self.spec.resume == "restart"
+
+    @property
     def observation_shape(self) -> tuple[int, ...]:
         """(A, ...)."""
         return (self.agents, *self.rows.each.shape)

@@ -40,6 +40,11 @@ class Facts:
         return self.spec.resume
 
     @property
+    def restarts(self) -> bool:
+        """Whether unfinished episodes are lost at a resume and new ones begin."""
+        return self.resume_by == "restart"
+
+    @property
     def actions(self) -> Actions:
         """The actions."""
         return self.rows.actions
