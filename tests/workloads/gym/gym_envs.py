@@ -226,3 +226,12 @@ class FiftySteps(Good):
 
     def seen(self):
         return np.array([np.random.uniform(), self.steps], np.float32)
+
+
+class Snapshots(SavesState):
+    """Continues from its own state, and is seen as images."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+
+    def seen(self):
+        return np.full((16, 16, 3), self.value % 256, np.uint8)
