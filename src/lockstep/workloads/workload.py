@@ -107,7 +107,7 @@ class Workload(ABC):
         return Layout(
             algorithms.load(algorithm).settings,
             self.settings,
-            settings,
+            network=settings,
             algorithm_name=algorithm,
             workload_name=self.name,
             network_name=network,
