@@ -1,9 +1,7 @@
 """Any Gymnasium environment as a simulation: made by id, by class, from a file, or by a function. Needs no torch."""
 
 import json
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -13,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lockstep.envs import gym_spaces
-from lockstep.envs.env_sources import make_environment
+from lockstep.envs.env_sources import make_environment, quiet
 from lockstep.envs.episode_actions import LONGEST_REPLAY, EpisodeActions
 from lockstep.envs.frame_skip import FrameSkip
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
@@ -47,6 +45,8 @@ class EnvSpec:
     """Steps after which an episode is truncated; 0 = the environment's own limit."""
     shrink: int = 1
     """Factor by which images are made smaller."""
+    longest_replay: int = LONGEST_REPLAY
+    """Steps of an episode that are kept for replay."""
 
     def to_json(self) -> str:
         """As text, for an opener."""
@@ -79,7 +79,7 @@ class GymSimulation:
         self._env = spec.make(pictures)
         self._observations, self._actions = row_formats(self._env, spec.source, spec.shrink)
         self._resume = spec.resume
-        self._taken = EpisodeActions(spec.source, self._actions.size)
+        self._taken = EpisodeActions(spec.source, self._actions.size, spec.longest_replay)
         self._mask = np.ones(self._observations.mask, np.float32)
 
     @property
@@ -262,11 +262,3 @@ def _saved(env: gymnasium.Env[Any, Any], spec: EnvSpec) -> EnvState:
             "replay or restart"
         )
     return found
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Gymnasium's advice on versions and types, which every worker process would repeat."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from lockstep.envs import gym_simulation, parallel_simulation
-from lockstep.envs.env_sources import thing_of
-from lockstep.envs.gym_simulation import Resume, quiet
+from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.gym_simulation import Resume
 from lockstep.envs.gym_state import has_state
 from lockstep.envs.parallel_simulation import ParallelSimulation, ParallelSpec, TeamRows
 from lockstep.errors import UserError

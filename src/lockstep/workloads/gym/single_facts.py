@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from lockstep.envs import gym_simulation
-from lockstep.envs.env_sources import thing_of
-from lockstep.envs.gym_simulation import EnvSpec, Resume, quiet
+from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.gym_simulation import EnvSpec, Resume
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.gym_state import has_state, state_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.envs.env_sources import make_environment, thing_of
-from lockstep.envs.gym_simulation import quiet
+from lockstep.envs.env_sources import make_environment, quiet, thing_of
 from lockstep.envs.gym_vector_env import GymVectorEnv, VectorFormats, formats_of
 from lockstep.errors import UserError
 from lockstep.rl.problem import EnvProblem
