@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from lockstep import failpoints
 from lockstep.config.config import AnyConfig
@@ -116,10 +117,10 @@ class Session:
         )
 
 
-def _data_of(learner: Learner) -> dict[str, str]:
+def _data_of(learner: Learner) -> dict[str, Any]:
     """What a manifest tells of the data, where there is any."""
-    digest = learner.data_digest
-    return {"data_digest": digest} if digest else {}
+    found = {"data_digest": learner.data_digest, "sample": learner.sample}
+    return {name: value for name, value in found.items() if value}
 
 
 def train(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.display import Narrator
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.run.learner import Learner
+    from lockstep.storage.program_file import Program
 
 
 class Workload(ABC):
@@ -80,6 +81,10 @@ class Workload(ABC):
     def more_results(self, config: Any, results: dict[str, Any]) -> dict[str, Any]:
         """Additional entries for an evaluation's results."""
         return {}
+
+    def program(self, config: Any, learner: "Learner") -> "Program":
+        """A trained model as a function of tensors, for `lockstep export --format onnx | torch`."""
+        return learner.program()
 
     # The methods below are the same for all workloads; subclasses need not override them.
 

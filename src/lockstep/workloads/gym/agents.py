@@ -72,6 +72,7 @@ def agents_problem(settings: GymSettings) -> TeamProblem:
         make_env=environments,
         # An episode's return is the sum of all agents' rewards, also in free-for-all games.
         make_test=lambda index, seed: environments(index, seed, team_reward=True),
+        image_bytes=facts.images,
         ragged=True,
         hosted=True,
         restarts=facts.restarts,

@@ -84,6 +84,7 @@ def single_problem(settings: GymSettings) -> EnvProblem:
         actions=actions,
         make_env=environments,
         parts=facts.observations.parts,
+        image_bytes=facts.observations.dtype == np.uint8,
         hosted=True,
         restarts=facts.restarts,
         tasks=tasks,

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lockstep.envs.env_sources import make_environment, quiet, thing_of
@@ -72,6 +73,7 @@ def vector_problem(settings: GymSettings) -> EnvProblem:
         actions=formats.rows.actions,
         make_env=environments,
         parts=formats.observations.parts,
+        image_bytes=formats.observations.dtype == np.uint8,
         hosted=True,
         restarts=not formats.saves,
         masked=formats.autoreset == "NextStep",
