@@ -4,6 +4,7 @@ from lockstep.cli import bench_prediction, prediction_report
 from lockstep.cli.bench_prediction import Machine, Rehearsal
 from lockstep.cli.prediction import Exchanges, Link, Share, check, forecast, hops, sizes_up_to
 from lockstep.config.config import AlgorithmSettings, Layout
+from lockstep.rl.network_settings import MLPSettings
 
 # 1 GB/s, 1 ms for a tensor and 10 ms for a decision of two ranks, along a ring.
 LINK = Link(1e9, 1e-3, 1e-2, tree=False, source="given")
@@ -104,7 +105,7 @@ def rehearsal(ranks, seconds, **exchanges):
 
 
 def config(**values):
-    return Layout(AlgorithmSettings).config(values)
+    return Layout(AlgorithmSettings, network=MLPSettings).config(values)
 
 
 def predicted(speeds, sizes=(4, 8, 16)):

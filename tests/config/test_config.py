@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 import pytest
 
-from lockstep.config.config import AlgorithmSettings, Layout, WorkloadSettings
+from lockstep.config.config import AlgorithmSettings, Layout, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Alias, Count, Range, Spelling, describe_fields
 from lockstep.config.run_settings import RunSettings
 from lockstep.errors import UserError
@@ -35,7 +35,14 @@ class Toy(AlgorithmSettings):
             raise UserError(f"size {self.size} must be a multiple of {config.effective_lanes}")
 
 
-TOY = Layout(Toy, algorithm_name="toy")
+class NoNetwork(NetworkSettings):
+    """Has no settings of its own."""
+
+    def build(self, problem, config):
+        raise AssertionError("these tests build no network")
+
+
+TOY = Layout(Toy, algorithm_name="toy", network=NoNetwork)
 
 
 def toy(**values):
@@ -105,7 +112,7 @@ def test_lanes_are_eight_or_as_many_as_there_are_units(size, lanes, effective):
 
 
 def test_lanes_without_units_are_eight():
-    assert Layout(AlgorithmSettings).config({}).effective_lanes == 8
+    assert Layout(AlgorithmSettings, network=NoNetwork).config({}).effective_lanes == 8
 
 
 def test_strong_scaling_leaves_every_number_on_any_world():
@@ -193,14 +200,14 @@ class Days(WorkloadSettings):
 
 
 def test_a_workload_may_give_settings_of_other_groups_in_units_of_its_own():
-    config = Layout(Toy, Days).config({"days": 3})
+    config = Layout(Toy, Days, network=NoNetwork).config({"days": 3})
     assert config.algorithm.size == 24
     # The days are used up, so that a size that is given later counts.
     assert config.replace(size=8).algorithm.size == 8
 
 
 def test_a_setting_is_found_by_its_name_an_alias_and_with_its_section():
-    schema = Layout(Toy, Days, algorithm_name="toy", workload_name="week").schema
+    schema = Layout(Toy, Days, algorithm_name="toy", workload_name="week", network=NoNetwork).schema
     for key in ("rate", "toy.rate", "speed", "toy.speed"):
         assert schema.find(key).name == "rate"
     assert schema.find("week.days").name == schema.find("days").name == "days"
@@ -213,7 +220,7 @@ def test_two_groups_cannot_have_a_setting_of_the_same_name():
     class Same(WorkloadSettings):
         size: int = 1
 
-    layout = Layout(Toy, Same, algorithm_name="toy", workload_name="week")
+    layout = Layout(Toy, Same, algorithm_name="toy", workload_name="week", network=NoNetwork)
     assert refusal(layout.config, {}) == "size: a setting of toy and of week; rename it in Same"
 
 
@@ -222,7 +229,7 @@ def test_the_algorithm_and_the_workload_may_change_defaults_of_the_run_and_the_u
     class Seldom(Toy):
         run_defaults = {"eval_every": 7, "log_every": 3}
 
-    layout = Layout(Seldom, defaults=(("log_every", 5),))
+    layout = Layout(Seldom, defaults=(("log_every", 5),), network=NoNetwork)
     assert (layout.config({}).run.eval_every, layout.config({}).run.log_every) == (7, 5)
     assert layout.config({"log_every": 2}).run.log_every == 2
     shown = {item.name: item.default for group in layout.schema.described() for item in group.fields}

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import pytest
 import yaml
 
-from lockstep.config.config import AlgorithmSettings, Layout
+from lockstep.config.config import AlgorithmSettings, Layout, NetworkSettings
 from lockstep.config.fields import Alias, Range, Spelling
 from lockstep.config.sources import choices, choices_in, from_yaml, resolve, to_yaml
 from lockstep.errors import UserError
@@ -25,7 +25,14 @@ class Toy(AlgorithmSettings):
     only_values: ClassVar[dict[str, str]] = {"policy": "CnnPolicy"}
 
 
-TOY = Layout(Toy, algorithm_name="toy")
+class NoNetwork(NetworkSettings):
+    """Has no settings of its own."""
+
+    def build(self, problem, config):
+        raise AssertionError("these tests build no network")
+
+
+TOY = Layout(Toy, algorithm_name="toy", network=NoNetwork)
 
 
 def toy(**values):

@@ -17,10 +17,11 @@ from lockstep.distributed.world import World
 from lockstep.reporting import loggers, metrics
 from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
 from lockstep.reporting.metrics import MetricsLog, Stat, merge, reduce
+from lockstep.rl.network_settings import MLPSettings
 
 
 def config(**values):
-    return Layout(AlgorithmSettings).config(values)
+    return Layout(AlgorithmSettings, network=MLPSettings).config(values)
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,16 +21,21 @@ from lockstep.workloads.capabilities import Exports
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lockstep.storage.program_file import Program
+
 USAGE = (
     "lockstep export RUN | FILE [--format safetensors | sb3 | onnx | torch | submission] [--output FILE]\n\n"
     "safetensors: the weights, with workload, step and configuration in the header; `lockstep eval FILE` reads it.\n"
     "             LSTMs are as in torch.nn.LSTMCell: names, order of the gates, two biases.\n"
     "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs the extra lockstep[sb3]).\n"
-    "onnx: input `observation` (any batch, float32), outputs `logits` and `value` (needs the extra lockstep[onnx]).\n"
-    "torch: the same as a program for plain torch: torch.export.load(FILE).module()(observation).\n"
+    "onnx: a graph for any batch (needs the extra lockstep[onnx]). Policies: `observation` to `logits`, `value` and\n"
+    "`action`; recurrent ones also `memory_0`..., zeros at first, to `next_memory_0`...; data: inputs to `output`.\n"
+    "torch: the same as a program for plain torch: torch.export.load(FILE).module()(*inputs).\n"
     "submission: a folder for a competition's platform that needs numpy only."
 )
 SAFETENSORS = "safetensors"
+_PROGRAMS = ("onnx", "torch")
+"""Formats for every model that is a function of tensors; see storage.program_file."""
 _SUFFIXES = {SAFETENSORS: ".safetensors", "sb3": ".zip", "onnx": ".onnx", "torch": ".pt2"}
 """File suffix by format; a format without one is a folder."""
 
@@ -39,7 +45,7 @@ class ExportOptions(ModelOptions):
     """What is written."""
 
     format: str = SAFETENSORS
-    """File format: safetensors, or one that the workload supports, such as sb3, onnx or submission."""
+    """File format: safetensors, onnx, torch, or one that the workload itself writes, such as sb3 or submission."""
     output: str = ""
     """File to write; none = export/step-N in the run's directory."""
 
@@ -53,24 +59,33 @@ def export(arguments: list[str]) -> int:
     if subject.path is None:
         raise UserError(f"{subject.workload.name}: is a workload and has no weights; give a run of it")
     model = models.load(subject, options.device)
+    note = ""
     weights = {name: tensor.cpu() for name, tensor in model.learner.model.state_dict().items()}
     path = _target(subject, options, model.step)
     if options.format == SAFETENSORS:
         _write(path, lambda file: _write_safetensors(subject, model, file))
-    else:
+    elif options.format in _own_formats(subject):
         _write(path, lambda file: _write_foreign(options.format, subject, weights, file))
+    else:
+        program = subject.workload.program(subject.config, model.learner)
+        _write(path, lambda file: _write_program(options.format, program, file))
+        note = f"; {program.note}" if program.note else ""
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    print(f"{shown}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters")
+    print(f"{shown}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters{note}")
     return 0
 
 
 def _check_format(subject: Subject, form: str) -> None:
-    workload = subject.workload
-    allowed = [SAFETENSORS, *(workload.exports if isinstance(workload, Exports) else ())]
+    allowed = [SAFETENSORS, *_own_formats(subject), *_PROGRAMS]
     if form not in allowed:
         near = nearest(form, allowed)
         hint = f"the nearest is {near}; " if near else ""
         raise UserError(f"--format {form!r}: unknown for {subject.workload.name}; {hint}allowed: {', '.join(allowed)}")
+
+
+def _own_formats(subject: Subject) -> tuple[str, ...]:
+    """The formats that the workload writes itself."""
+    return subject.workload.exports if isinstance(subject.workload, Exports) else ()
 
 
 def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
@@ -119,6 +134,8 @@ def _write_safetensors(subject: Subject, model: TrainedModel, path: Path) -> Non
         about["step"] = str(model.step)
     if model.trained_on is not None:
         about["data"] = json.dumps(dict(model.trained_on))
+    if model.learner.sample is not None:
+        about["sample"] = json.dumps(model.learner.sample)
     network = model.learner.model
     if lstm_layout.has_lstm(network):
         about["lstm"] = lstm_layout.ABOUT
@@ -127,7 +144,21 @@ def _write_safetensors(subject: Subject, model: TrainedModel, path: Path) -> Non
 
 
 def _write_foreign(form: str, subject: Subject, weights: "dict[str, Tensor]", path: Path) -> None:
-    try:
+    with _packages_named(form):
         registry.require(subject.workload, Exports).export(form, subject.config, weights, path)
+
+
+def _write_program(form: str, program: "Program", path: Path) -> None:
+    from lockstep.storage import program_file
+
+    with _packages_named(form):
+        program_file.write(form, program, path)
+
+
+@contextmanager
+def _packages_named(form: str) -> Iterator[None]:
+    """Say which extra to install if a package is missing."""
+    try:
+        yield
     except ImportError as error:
         raise UserError(f"--format {form}: needs the package {error.name}; pip install 'lockstep[{form}]'") from error

@@ -1,5 +1,6 @@
 """Resolves what a user names (a run, a directory of weights, a file) to a configuration and a network."""
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import open_regular, parse_json
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Predicts, ReadsForeignWeights
+from lockstep.workloads.capabilities import Predicts, ReadsForeignWeights, UsedWithoutData
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def load(subject: Subject, device: str) -> TrainedModel:
 
     assert subject.path is not None
     world = place_of(subject, device)
-    learner = subject.workload.build(subject.config.replace(compile="none"), world)
+    learner = _learner(subject, world)
 
     def refuse_others(weights: Mapping[str, Any]) -> None:
         if problem := shape_difference(lstm_layout.own_names(weights, learner.model), learner.model.state_dict()):
@@ -154,6 +155,29 @@ def load(subject: Subject, device: str) -> TrainedModel:
     learner.model.eval()
     step = manifest.step if manifest else _step_in_header(subject.path)
     return TrainedModel(learner, world, step, trained_on if isinstance(trained_on, dict) else None)
+
+
+def _learner(subject: Subject, world: "World") -> "Learner":
+    """The learner that the weights belong to, without its data if that is not needed to use them."""
+    config, workload = subject.config.replace(compile="none"), subject.workload
+    sample = _sample(subject.path) if isinstance(workload, UsedWithoutData) and subject.path else None
+    # A run of an earlier version does not say what its samples look like.
+    if sample is None or not isinstance(workload, UsedWithoutData):
+        return workload.build(config, world)
+    return workload.build_without_data(config, world, sample)
+
+
+def _sample(path: Path) -> Any:
+    """What a sample of the data looked like that weights were trained on; None if nothing says so."""
+    from lockstep.storage.weights import manifest_of
+
+    if text := _header(path).get("sample"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise UserError(f"{path}: its header is damaged (sample: {error})") from error
+    manifest = manifest_of(path)
+    return manifest.lookup("sample") if manifest else None
 
 
 def _step_in_header(path: Path) -> int | None:

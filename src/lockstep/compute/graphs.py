@@ -59,7 +59,7 @@ class Accelerator:
         self.records = device.type == "cuda" and setting != "none"
         self._compiles = (self.records and setting == "auto" and kernels_usable(device)) or setting == "default"
         # The compiler may choose between kernels by timing them, on each rank for itself; in exact mode by shape alone.
-        self._options = {"deterministic": True} if exact else None
+        self._options: dict[str, Any] | None = {"deterministic": True} if exact else None
         self._device = device
 
     def record(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,8 +4,9 @@ Flags, files and presets are flat: every setting has one name among all groups (
 group (`config.run.seed`, `config.algorithm.batch_size`), so that it is plain who owns it. Nothing here needs torch.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
@@ -104,7 +105,7 @@ class WorkloadSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkSettings(Settings):
+class NetworkSettings(Settings, ABC):
     """Which network learns it, and how large it is."""
 
     @property
@@ -115,9 +116,9 @@ class NetworkSettings(Settings):
     def check(self, config: "AnyConfig") -> None:
         """Raise UserError where this group does not go together with the others of a configuration."""
 
+    @abstractmethod
     def build(self, problem: Any, config: "AnyConfig") -> "nn.Module":
         """Make the network for a problem, with the same first weights wherever it is made."""
-        raise NotImplementedError(f"{type(self).__name__} builds no network")
 
     def work(self) -> list[tuple[str, str]]:
         """List what of the network is worth knowing before a start."""
@@ -269,7 +270,7 @@ class Layout:
 
     algorithm: type[AlgorithmSettings]
     workload: type[WorkloadSettings] = WorkloadSettings
-    network: type[NetworkSettings] = NetworkSettings
+    network: type[NetworkSettings] = field(kw_only=True)
     algorithm_name: str = "algorithm"
     workload_name: str = "workload"
     network_name: str = ""

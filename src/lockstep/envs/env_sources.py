@@ -1,7 +1,10 @@
 """Makes environments: by a registered id, a class or function in a module or file, or a function given in Python."""
 
+import importlib
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -16,7 +19,7 @@ def make_environment(source: str, kwargs: Mapping[str, Any], render: bool = Fals
     """Create one environment, able to render if asked to; UserError if that fails."""
     maker = _maker(source)
     if maker is None:
-        return _registered(source, {**kwargs, **({"render_mode": "rgb_array"} if render else {})})
+        return make_registered(source, kwargs, render, f"env_id {shown(source)}", "CartPole-v1, or module:Class")
     if render and "render_mode" in _parameters(maker):
         kwargs = {**kwargs, "render_mode": "rgb_array"}
     try:
@@ -43,23 +46,62 @@ def _maker(source: str) -> Any:
     return None if source.rpartition(":")[2] in gymnasium.registry else outside.member_from_outside(source)
 
 
-def _registered(source: str, kwargs: Mapping[str, Any]) -> Any:
+def make_registered(name: str, kwargs: Mapping[str, Any], render: bool, where: str, such_as: str) -> Any:
+    """Create the environment with this id; UserError if that fails.
+
+    `where`: who asked for it, and `such_as`: what could be asked for, in error messages.
+    """
+    if render:
+        kwargs = {**kwargs, "render_mode": "rgb_array"}
     try:
-        # Our own checks name the environment; Gymnasium's checker would warn in every worker.
-        return gymnasium.make(source, disable_env_checker=True, **kwargs)
+        with quiet(), _without_mujoco_log(name):
+            # Our own checks name the environment; Gymnasium's checker would warn in every worker.
+            return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise UserError(f"env_id {shown(source)}: a package it needs is missing: {_first_line(error)}") from error
+        raise UserError(f"{where}: a package it needs is missing: {_first_line(error)}") from error
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"env_id {shown(source)}: there is no module {error.name}; install its package, or set PYTHONPATH"
-        ) from error
+        raise UserError(f"{where}: there is no module {error.name}; install its package, or set PYTHONPATH") from error
     except gymnasium.error.Error as error:
         problem = f"Gymnasium has no such environment ({_first_line(error)})"
-        raise UserError(
-            f"env_id {shown(source)}: {problem}; use one of its ids, such as CartPole-v1, or module:Class"
-        ) from error
+        raise UserError(f"{where}: {problem}; use one of its ids, such as {such_as}") from error
+    except ImportError as error:
+        problem = f"cannot be created ({_named(error)})"
+        raise UserError(f"{where}: {problem}; install its dependencies, or use a newer version of it") from error
     except Exception as error:
-        raise UserError(f"env_id {shown(source)}: cannot be created ({_named(error)})") from error
+        raise UserError(f"{where}: cannot be created ({_named(error)})") from error
+
+
+def uses_mujoco(name: str) -> bool:
+    """Whether the environment with this id is one of Gymnasium's that MuJoCo simulates."""
+    found = gymnasium.registry.get(name.rpartition(":")[2])
+    return found is not None and "mujoco" in str(found.entry_point)
+
+
+@contextmanager
+def _without_mujoco_log(name: str) -> Iterator[None]:
+    """Drop MuJoCo's warnings about Gymnasium's models: it writes them to a log file in the working directory."""
+    try:
+        # Imported only for its own environments, as it is slow.
+        mujoco = importlib.import_module("mujoco") if uses_mujoco(name) else None
+    except ImportError:  # gymnasium.make reports it
+        mujoco = None
+    if mujoco is None:
+        yield
+        return
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Gymnasium's advice on versions and types, which every worker process would repeat."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _parameters(maker: Any) -> Mapping[str, Any]:

@@ -3,9 +3,7 @@
 import json
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,9 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from lockstep.envs import gym_spaces
-from lockstep.envs.env_sources import make_environment
+from lockstep.envs.env_sources import make_environment, quiet
 from lockstep.envs.episode_actions import LONGEST_REPLAY, EpisodeActions
+from lockstep.envs.frame_skip import FrameSkip
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
+from lockstep.envs.gym_state import EnvState, state_of
 from lockstep.envs.simulation import Floats, Observation, Outcome, State
 from lockstep.envs.spaces import Actions, Continuous, Discrete
 from lockstep.errors import UserError
@@ -47,6 +47,8 @@ class EnvSpec:
     """Steps after which an episode is truncated; 0 = the environment's own limit."""
     shrink: int = 1
     """Factor by which images are made smaller."""
+    longest_replay: int = LONGEST_REPLAY
+    """Steps of an episode that are kept for replay."""
 
     def to_json(self) -> str:
         """As text, for an opener."""
@@ -58,7 +60,7 @@ class EnvSpec:
         if not isinstance(env, gymnasium.Env):
             raise UserError(f"{self.source}: made {type(env).__name__}, which is not a gymnasium.Env")
         if self.frame_skip > 1:
-            env = _FrameSkip(env, self.frame_skip)
+            env = FrameSkip(env, self.frame_skip)
         if self.frame_stack > 1:
             env = gymnasium.wrappers.FrameStackObservation(env, self.frame_stack)
         if self.max_steps:
@@ -79,7 +81,7 @@ class GymSimulation:
         self._env = spec.make(pictures)
         self._observations, self._actions = row_formats(self._env, spec.source, spec.shrink)
         self._resume = spec.resume
-        self._taken = EpisodeActions(spec.source, self._actions.size)
+        self._taken = EpisodeActions(spec.source, self._actions.size, spec.longest_replay)
         self._mask = np.ones(self._observations.mask, np.float32)
 
     @property
@@ -113,14 +115,16 @@ class GymSimulation:
     def save(self) -> State:
         """What `restore` needs: the environment's own state, the episode's actions, or nothing."""
         if self._resume == "state":
-            return np.asarray(_stateful(self._env).state(), np.float64).ravel()
+            # The mask, too, as the environment may not report it again.
+            return np.concatenate((self._mask, _saved(self._env, self._spec).save()))
         return np.zeros(0) if self._resume == "restart" else self._taken.save()
 
     def restore(self, seed: int, state: State) -> None:
         """Restore a state that was saved in the episode with that seed."""
         self.reset(seed)
         if self._resume == "state":
-            _stateful(self._env).load(state)
+            self._mask = state[: self._mask.size].astype(np.float32)
+            _saved(self._env, self._spec).load(state[self._mask.size :])
         elif self._resume == "replay":
             for action in self._taken.read(state):
                 self.step(action)
@@ -153,7 +157,7 @@ def state_size(spec: EnvSpec, env: gymnasium.Env[Any, Any], actions: ActionRows)
         return 0
     if spec.resume == "state":
         env.reset(seed=0)
-        return int(np.asarray(_stateful(env).state(), np.float64).size)
+        return _masked_actions(env) + _saved(env, spec).size()
     return (time_limit(spec, env) or LONGEST_REPLAY) * actions.size
 
 
@@ -188,12 +192,6 @@ def step_seconds(env: gymnasium.Env[Any, Any], steps: int = 8) -> float:
     return min(times)
 
 
-def has_state(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether the environment can save its state itself, by methods `state` and `load`."""
-    inner = env.unwrapped
-    return callable(getattr(inner, "state", None)) and callable(getattr(inner, "load", None))
-
-
 def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Steppable"] = GymSimulation) -> str:
     """Why replaying an episode would not lead to the same state; empty if it does in a short test."""
     first = opened(spec)
@@ -206,6 +204,22 @@ def replays(spec: EnvSpec, steps: int = 64, opened: Callable[[EnvSpec], "Steppab
         if one != other:
             return f"the same seed and actions give other results after {number} steps"
     return "" if len(once) == len(again) else "the same seed and actions give episodes of other lengths"
+
+
+def restores(spec: EnvSpec, steps: int = 4) -> str:
+    """Why a restored state would not continue in the same way; empty if it does for some steps."""
+    one, other, generator = GymSimulation(spec), GymSimulation(spec), np.random.default_rng(0)
+    one.reset(5)
+    # Few steps: with random actions an episode may end soon, and then there is no state to restore.
+    for _ in range(steps):
+        one.step(_random_row(one, generator))
+    other.restore(5, one.save())
+    for number in range(steps):
+        action = _random_row(one, generator)
+        mine, theirs = one.step(action), other.step(action)
+        if mine.observation.tobytes() != theirs.observation.tobytes() or mine[1:4] != theirs[1:4]:
+            return f"a restored state gives other results after {number} steps"
+    return ""
 
 
 class Steppable(Protocol):
@@ -259,39 +273,12 @@ def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:
     return 0 if mask is None else int(np.asarray(mask).size)
 
 
-class _Stateful:
-    """The methods of an environment that saves its own state."""
-
-    def state(self) -> Any: ...
-
-    def load(self, state: Any) -> None: ...
-
-
-def _stateful(env: gymnasium.Env[Any, Any]) -> _Stateful:
-    inner: Any = env.unwrapped
-    return inner
-
-
-class _FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Repeats every action; rewards add up, and an end ends the repetition."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], times: int) -> None:
-        super().__init__(env)
-        self._times = times
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        total = 0.0
-        for _ in range(self._times):
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return observation, total, terminated, truncated, info
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Gymnasium's advice on versions and types, which every worker process would repeat."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def _saved(env: gymnasium.Env[Any, Any], spec: EnvSpec) -> EnvState:
+    """The state of an environment that resumes by it; UserError if it has none."""
+    found = state_of(env)
+    if found is None:
+        raise UserError(
+            f"resume_by state: {spec.source} cannot save its state; give it `state` and `load`, or let it resume by "
+            "replay or restart"
+        )
+    return found

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lockstep.compute import random
 from lockstep.envs import gym_spaces
-from lockstep.envs.gym_simulation import has_state
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
+from lockstep.envs.gym_state import has_state
 from lockstep.envs.vector_env import Transition
 from lockstep.errors import RunFailed, UserError
 

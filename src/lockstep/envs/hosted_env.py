@@ -37,12 +37,14 @@ class HostedEnv:
         stage: WorkerPool | None = None,
         state_size: int = 0,
         shape: tuple[int, ...] = (),
+        restarts: bool = False,
     ) -> None:
         """`index` (E,): each environment's number in the whole run. `limits` (E,): steps after which to truncate.
 
         `workers`: processes that run the simulations; 1 = run them in this process. `stage`: a separate pool, for
         environments that are rendered. `state_size`: least width of a saved state, so that all states of a run have
-        one shape. `shape`: of one observation, if it is not a vector.
+        one shape. `shape`: of one observation, if it is not a vector. `restarts`: the simulations cannot be restored,
+        so `load` starts their next episodes.
         """
         self.seed, self.device = seed, device
         self.count = len(index)
@@ -50,7 +52,7 @@ class HostedEnv:
         self.action_dim = simulators.sizes.action
         self.index = index.cpu()
         """(E,) numbers in the whole run, on the host."""
-        self._limits, self._state_size = np.array(limits), state_size
+        self._limits, self._state_size, self._restarts = np.array(limits), state_size, restarts
         simulators = replace(simulators, numbers=tuple(self.index.tolist()))
         self._host = _host(simulators, min(workers, self.count), stage)
         self._episode = np.full(self.count, -1)
@@ -123,7 +125,11 @@ class HostedEnv:
         return {name: torch.from_numpy(value.copy()) for name, value in parts.items()}
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Restore what `state` returned; returns the observation to act on."""
+        """Restore what `state` returned, or start the next episodes; returns the observation to act on."""
+        if self._restarts:
+            # The episode numbers alone: what begins now is not what a run began with.
+            self._episode = state["episode"].cpu().numpy().copy()
+            return self.reset()
         parts = {name: value.cpu().numpy().copy() for name, value in state.items()}
         self._episode, self._steps, self._earned = parts["episode"], parts["steps"], parts["earned"]
         self._next_seeds = self._seeds(self._episode + 1)

@@ -8,6 +8,7 @@ from lockstep.envs.worker_pool import WorkerPool
 from lockstep.errors import RunFailed, UserError
 
 VARIABLE = "MUJOCO_GL"
+# Values that turn rendering off; programs set `disabled` themselves, so they are not a user's choice.
 _OFF = ("", "disabled", "disable", "off", "0", "false", "no")
 _PYGAME = {"SDL_VIDEODRIVER": "dummy"}
 """Lets environments that draw with pygame do so without a display."""
@@ -30,18 +31,19 @@ def open_stage(make_env: Callable[[WorkerPool], HostedEnv], name: str) -> Worker
         stage = WorkerPool(pictures=True, **{VARIABLE: backend, **_PYGAME})
         try:
             env = make_env(stage)
+            # A tiny frame: some backends import without an error and fail at the first rendering.
             env.reset()
             env.render(16, 16)
             return stage
         except RunFailed as failure:
             stage.disband()
             reasons.append(_reason(failure))
-    if len(set(reasons)) == 1:
+    if len(reasons) > 1 and len(set(reasons)) == 1:
         # Another backend changes nothing: OpenGL is not the problem.
         raise UserError(f"{name}: cannot be rendered ({reasons[0]})")
     tried = "; ".join(f"{backend}: {reason}" for backend, reason in zip(backends(), reasons, strict=True))
     raise UserError(
-        f"{name}: cannot be rendered, OpenGL is missing ({tried}); install libegl1 or libosmesa6, or set {VARIABLE} "
+        f"{name}: cannot be rendered ({tried}); if OpenGL is missing, install libegl1 or libosmesa6, or set {VARIABLE} "
         "to an available backend"
     )
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lockstep.envs import worker
 from lockstep.envs.hosting import Simulators, Table, packed, unpacked
 from lockstep.envs.simulation import Floats, State
 from lockstep.errors import RunFailed
+from lockstep.launch import given
 
 PATIENCE = 10.0
 """Seconds after the time limit of an environment's own call until its worker is considered hung."""
@@ -133,9 +134,15 @@ class WorkerPool:
         self.workers.clear()
 
 
-@cache
 def shared_pool() -> WorkerPool:
     """The pool that all environments of this process share, apart from rendered ones."""
+    return _pool(given.times())
+
+
+@lru_cache(maxsize=1)
+def _pool(_: int) -> WorkerPool:
+    # Anew when an object is given: running workers read the objects once, so they would use what is out of date. Those
+    # of the pool before end with the last environments that use it.
     return WorkerPool()
 
 

@@ -23,6 +23,8 @@ VARIABLE = "LOCKSTEP_GIVEN"
 """Names the folder for ranks and workers."""
 _here: dict[str, Any] = {}
 """The objects that this process was given, by name."""
+_times: list[str] = []
+"""The names in the order in which they were given."""
 _WHY = ".why"
 """Suffix of a file that says why an object cannot be pickled."""
 
@@ -39,6 +41,7 @@ def give(thing: Any, label: str) -> str:
     """
     source = PREFIX + label
     _here[source] = thing
+    _times.append(source)
     os.environ[VARIABLE] = str(_folder())
     path = _path(source)
     try:
@@ -50,6 +53,11 @@ def give(thing: Any, label: str) -> str:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         path.with_suffix(_WHY).write_text(reason, encoding="utf-8")
     return source
+
+
+def times() -> int:
+    """How often this process has been given an object; a process that was started before does not know the last."""
+    return len(_times)
 
 
 def refuse_unsendable(source: str) -> None:

@@ -67,6 +67,8 @@ class EnvProblem:
     make_env: MakeEnv
     parts: tuple[Part, ...] = ()
     """What an observation vector is put together from; empty = it is one tensor."""
+    image_bytes: bool = False
+    """Whether observations are images of bytes (uint8); else they are float32."""
     make_test: MakeEnv | None = None
     """Environments for evaluation, if they differ from the training ones; None = the same."""
     hosted: bool = False
@@ -130,6 +132,8 @@ class TeamProblem:
     make_env: Callable[[Tensor, int], TeamEnv]
     make_test: Callable[[Tensor, int], VectorEnv]
     """Environments for evaluation, with one reward for the whole team."""
+    image_bytes: bool = False
+    """Whether observations are images of bytes (uint8); else they are float32."""
     opponent_pool: OpponentPool | None = None
     """Earlier versions of the actor, as opponents; None = no self-play."""
     pool_update_every: int = 0

@@ -90,6 +90,10 @@ class SequenceReplay(Replay):
         self._filled.fill_(self.filled(written))
         self._oldest.fill_(written - self.filled(written))
 
+    def end_episodes(self) -> None:
+        """Let the next row begin new episodes everywhere, so that no sequence reaches across."""
+        self._age.zero_()
+
     def lanes_without_sequence(self) -> int:
         """How many of these lanes hold no complete sequence yet."""
         return int((self._spare[:, 0] < 0).sum())

@@ -12,6 +12,7 @@ from lockstep.errors import UserError
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
 from lockstep.storage.checkpoint import Snapshot
+from lockstep.storage.program_file import Program
 
 
 class Player(Protocol):
@@ -46,6 +47,8 @@ class Learner(ABC):
     """Optimiser steps, if an update has many of them and the learner counts them."""
     observation_shape: tuple[int, ...] = (0,)
     """The shape of one observation, as its player takes them in batches."""
+    sample: Any = None
+    """What one sample of the data looks like, as JSON; None if it learns from environments, or it is not known."""
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 
@@ -91,6 +94,10 @@ class Learner(ABC):
     def player(self, seed: int) -> Player:
         """The model as a player with its own seed. Called by a single rank."""
         raise UserError(f"{type(self).__name__}: its model cannot play")
+
+    def program(self) -> Program:
+        """The model as a function of tensors, for programs that do not have Lockstep. Called by a single rank."""
+        raise UserError(f"{type(self).__name__}: its model takes more than tensors; export it as safetensors")
 
 
 def refuse_other_data(started_with: str | None, now: str) -> None:

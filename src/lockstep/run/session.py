@@ -119,10 +119,9 @@ class Session:
 
 def _data_of(learner: Learner) -> dict[str, Any]:
     """What a manifest tells of the data, where there is any."""
-    if learner.data_record:
-        return {"data": dict(learner.data_record)}
-    digest = learner.data_digest
-    return {"data_digest": digest} if digest else {}
+    # A record holds the digest, too.
+    about = {"data": dict(learner.data_record)} if learner.data_record else {"data_digest": learner.data_digest}
+    return {name: value for name, value in (about | {"sample": learner.sample}).items() if value}
 
 
 def train(

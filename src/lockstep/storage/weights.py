@@ -55,6 +55,13 @@ def save_weights(
     return directory
 
 
+def manifest_of(path: Path) -> Manifest | None:
+    """The manifest of the weights that `load_weights` would load; None for a file without one next to it."""
+    if path.is_dir():
+        return read_manifest(_stored_model(path))
+    return read_manifest(path.parent) if (path.parent / MANIFEST).exists() else None
+
+
 def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Tensor], Manifest | None]:
     """The weights at a path, verified, on the CPU, and their manifest (None for a file without one next to it).
 

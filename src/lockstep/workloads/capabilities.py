@@ -151,6 +151,14 @@ class AnswersInputs(Protocol):
 
 
 @runtime_checkable
+class UsedWithoutData(Protocol):
+    """Learns from data that need not be there when its models are used."""
+
+    def build_without_data(self, config: Any, world: "World", sample: Any) -> "Learner":
+        """Build the learner of a trained model; `sample`: what `Learner.sample` was in training."""
+
+
+@runtime_checkable
 class Compares(Protocol):
     """Compares a trained policy with others in its own way."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.display import Narrator
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.run.learner import Learner
+    from lockstep.storage.program_file import Program
 
 
 class Workload(ABC):
@@ -86,6 +87,10 @@ class Workload(ABC):
         """
         return {}
 
+    def program(self, config: Any, learner: "Learner") -> "Program":
+        """A trained model as a function of tensors, for `lockstep export --format onnx | torch`."""
+        return learner.program()
+
     # The methods below are the same for all workloads; subclasses need not override them.
 
     def build(self, config: AnyConfig, world: "World") -> "Learner":
@@ -112,7 +117,7 @@ class Workload(ABC):
         return Layout(
             algorithms.load(algorithm).settings,
             self.settings,
-            settings,
+            network=settings,
             algorithm_name=algorithm,
             workload_name=self.name,
             network_name=network,

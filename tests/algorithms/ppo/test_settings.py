@@ -5,11 +5,12 @@ from lockstep.config.config import Layout
 from lockstep.config.fields import describe_fields
 from lockstep.config.sources import resolve
 from lockstep.errors import UserError
+from lockstep.rl.network_settings import MLPSettings
 
 
 def ppo(**fields):
     """A configuration of PPO with nothing to learn."""
-    return Layout(PPOSettings).config(fields)
+    return Layout(PPOSettings, network=MLPSettings).config(fields)
 
 
 def refusal(**fields):

@@ -11,6 +11,7 @@ from lockstep.compute import random
 from lockstep.compute.ops.dropout import NoiseDropout
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
+from lockstep.rl.network_settings import MLPSettings
 
 
 class Points:
@@ -45,7 +46,7 @@ class Net(nn.Module):
 
 def configured(**values):
     """A configuration of supervised learning alone, without a workload."""
-    return Layout(SupervisedSettings).config(values)
+    return Layout(SupervisedSettings, network=MLPSettings).config(values)
 
 
 def build(world=None, sizes=(50, 0, 21, 30), data_digest="", network=None, **changes):

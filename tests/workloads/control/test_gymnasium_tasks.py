@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from lockstep.envs.gym_simulation import EnvSpec
 from lockstep.errors import UserError
 from lockstep.workloads.control import gymnasium_tasks
 from lockstep.workloads.control.env import make_env, task_facts
@@ -107,7 +108,7 @@ def test_a_replayed_episode_continues_bitwise_identically(task):
         pytest.importorskip("mujoco")
     one, other = GymnasiumSimulation(task), GymnasiumSimulation(task)
     one.reset(1)
-    acts = np.random.RandomState(0).uniform(-1, 1, (12, one._action_dim())).astype(np.float32) * 0.2
+    acts = np.random.RandomState(0).uniform(-1, 1, (12, one.actions.size)).astype(np.float32) * 0.2
     for action in acts:
         one.step(action)
     one.reset(5)
@@ -127,10 +128,25 @@ def test_unusable_environments_are_refused_in_one_line():
     assert "no such environment" in refusal("nowhere/Thing-v3")
 
 
-@pytest.mark.parametrize("task", ["Walker2d-v3", "Ant-v2", "test/Homeless-v0"])
-def test_a_version_that_gymnasium_cannot_create_is_refused_in_one_line(task, recwarn):
-    assert f"Gymnasium's {task} cannot be created" in refusal(task)
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("Walker2d-v3", "cannot be created"),
+        ("Ant-v2", "cannot be created"),
+        ("test/Homeless-v0", "there is no module no_such_package"),
+    ],
+)
+def test_a_version_that_gymnasium_cannot_create_is_refused_in_one_line(task, reason, recwarn):
+    assert refusal(task).startswith(f"task {task}: {reason}")
     assert not list(recwarn)
+
+
+def test_mujocos_warnings_about_a_model_leave_no_file(tmp_path, monkeypatch):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    EnvSpec("HalfCheetah-v5").make()
+    GymnasiumSimulation("mujoco-halfcheetah")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_dependency_is_named_with_what_to_install(monkeypatch):

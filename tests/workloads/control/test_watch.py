@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("dm_control")
 
+from lockstep.envs import rendering
 from lockstep.errors import UserError
 from lockstep.rl.evaluation import play_out
-from lockstep.workloads.control import rendering
 from lockstep.workloads.control.baselines import random_action
 from lockstep.workloads.control.env import make_env
 from lockstep.workloads.control.settings import ControlSettings

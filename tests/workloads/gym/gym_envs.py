@@ -222,3 +222,25 @@ class NotAnEnv:
 
 def make_good():
     return Good()
+
+
+class FiftySteps(Good):
+    """Pays 1 for each of exactly 50 steps; numbers outside any seed make it impossible to replay."""
+
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        return self.seen(), 1.0, False, self.steps >= 50, {}
+
+    def seen(self):
+        return np.array([np.random.uniform(), self.steps], np.float32)
+
+
+class Snapshots(SavesState):
+    """Continues from its own state, and is seen as images."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+
+    def seen(self):
+        return np.full((16, 16, 3), self.value % 256, np.uint8)

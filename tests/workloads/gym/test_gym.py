@@ -15,6 +15,7 @@ import lockstep
 from lockstep.cli.main import main
 from lockstep.envs.gym_simulation import step_seconds
 from lockstep.errors import UserError
+from lockstep.launch import given
 from lockstep.storage.weights import load_weights
 from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single import GymEnv, workers_for
@@ -90,14 +91,35 @@ def test_a_restored_environment_continues_with_the_same_bits(name):
         assert torch.equal(one.observation, other.observation) and torch.equal(one.reward, other.reward)
 
 
+@pytest.mark.parametrize("name", ["SavesState", "Snapshots"])
+def test_a_restored_environment_keeps_its_stack_of_frames_and_its_time_limit(name):
+    settings = {"env_id": f"gym_envs:{name}", "frame_stack": 3, "max_episode_steps": 6}
+    env, later = environments(**settings), environments(**settings)
+    env.reset()
+    for _ in range(4):
+        env.step(torch.ones(3, dtype=torch.int64))
+    later.load(env.state())
+    for _ in range(4):
+        one, other = (each.step(torch.zeros(3, dtype=torch.int64)) for each in (env, later))
+        assert torch.equal(one.observation, other.observation) and torch.equal(one.truncated, other.truncated)
+
+
+def test_a_state_that_cannot_be_saved_is_refused_in_one_line():
+    with pytest.raises(UserError, match="resume_by state: CartPole-v1 cannot save its state; give it `state`"):
+        facts_of(GymSettings(env_id="CartPole-v1", resume_by="state"))
+
+
 def test_a_forbidden_action_is_never_taken(tmp_path):
     # The environment itself asserts that every action it gets is allowed.
     run = lockstep.train("gym_envs:Masked", runs_dir=tmp_path, **SMALL)
     assert run.status.step == 3 * 256
 
 
-def test_a_resumed_run_ends_in_the_same_bits(tmp_path):
-    settings = SMALL | {"sync": "exact", "runs_dir": tmp_path, "env_id": "CartPole-v1"}
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Hopper-v5"])  # by replay, and by MuJoCo's state
+def test_a_resumed_run_ends_in_the_same_bits(tmp_path, env_id):
+    if env_id == "Hopper-v5":
+        pytest.importorskip("mujoco")
+    settings = SMALL | {"sync": "exact", "runs_dir": tmp_path, "env_id": env_id}
     whole = lockstep.train("gym", **settings)
     lockstep.train("gym", **(settings | {"max_updates": 2, "run_name": "stopped"}))
     resumed = lockstep.train("gym", run_name="stopped", **settings)
@@ -125,6 +147,17 @@ def test_a_class_a_file_a_module_and_a_function_are_the_same_run(tmp_path):
     by_function = lockstep.train(lambda: gym_envs.Good(), env_workers=2, **settings)
     assert same(by_class, by_module) and same(by_class, by_file) and same(by_class, by_function)
     assert by_class.config["env_id"] == "gym_envs:Good"
+
+
+@pytest.mark.parametrize("limit", [4, 6])
+def test_workers_use_a_function_as_it_was_defined_last(limit):
+    import gym_envs
+
+    source = given.give(lambda: gym_envs.Good(limit), "made")
+    env = GymEnv(facts_of(GymSettings(env_id=source)), torch.arange(2), 1, workers=2)
+    env.reset()
+    ends = [bool(env.step(torch.zeros(2, dtype=torch.int64)).truncated.all()) for _ in range(limit)]
+    assert ends == [False] * (limit - 1) + [True]
 
 
 def test_arguments_reach_the_environment(tmp_path):

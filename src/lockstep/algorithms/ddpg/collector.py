@@ -41,8 +41,9 @@ class Collector:
         accelerator: Accelerator,
         watch: Stopwatch,
         ragged: bool = False,
+        restarts: bool = False,
     ) -> None:
-        """`index` (E,): the environments' numbers in the whole run. `ragged`: see `TeamProblem`."""
+        """`index` (E,): the environments' numbers in the whole run. `ragged` and `restarts`: see `TeamProblem`."""
         self.env = env
         self.lanes = lanes
         self._index = index
@@ -63,7 +64,7 @@ class Collector:
             "action": vectors.replay_column(self._agents),
             "reward": Column((self._agents,)),
         }
-        self._ragged = ragged
+        self._ragged, self._restarts = ragged, restarts
         columns |= ragged_columns(columns["observation"], self._agents) if ragged else {"ended": Column((), torch.bool)}
         self.memory = Replay(lanes, rows, count // len(lanes), columns, seed, device)
         self.ledger = EpisodeLedger(count, device)
@@ -171,10 +172,21 @@ class Collector:
     def load(self, lanes: LaneStates, written: int) -> None:
         """Restore what `state` returned, with the lanes divided in any way."""
         self._observation.copy_(self.env.load(joined(self.lanes, lanes, "env.")))
+        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
+        if self._restarts:
+            self._cut_off(written)
+            return
         ledger = joined(self.lanes, lanes, "ledger.")
         self.ledger.open_return.copy_(ledger["return"])
         self.ledger.open_length.copy_(ledger["length"])
-        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
+
+    def _cut_off(self, written: int) -> None:
+        """Begin anew after `written` rows, as the episodes that the last row belongs to are lost."""
+        self.ledger.open_return.zero_()
+        self.ledger.open_length.zero_()
+        # The next row is another episode's, so what followed the last step has to come from its own final observation.
+        row = torch.tensor([(written - 1) % self.memory.rows], device=self._index.device)
+        self.memory.write(row, cut=torch.ones(len(self._index), dtype=torch.bool, device=self._index.device))
 
 
 def ragged_columns(observation: Column, agents: int) -> dict[str, Column]:

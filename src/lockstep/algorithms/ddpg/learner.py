@@ -25,9 +25,11 @@ from lockstep.reporting.metrics import Stats
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import TeamProblem
+from lockstep.rl.programs import policy_program
 from lockstep.run.gradient_steps import GradientSteps
 from lockstep.run.learner import Learner
 from lockstep.storage.checkpoint import Snapshot
+from lockstep.storage.program_file import Program
 
 
 class DDPGLearner(Learner):
@@ -137,6 +139,11 @@ class DDPGLearner(Learner):
         """The model as a player. Called by a single rank."""
         actions = TeamActions(self._problem.observation_shape[0])
         return PolicyPlayer(self.model, actions, self._precision, self._world.device, seed)
+
+    def program(self) -> Program:
+        """The actors as a function of tensors. Called by a single rank."""
+        actions = TeamActions(self._problem.observation_shape[0])
+        return policy_program(self.model, actions.mode, self._problem, value=False)
 
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
@@ -249,6 +256,7 @@ class DDPGLearner(Learner):
             accelerator=self._acting,
             watch=self._watch,
             ragged=self._problem.ragged,
+            restarts=self._problem.restarts,
         )
 
     def _empty_batch(self, collector: Collector) -> Batch:

@@ -40,13 +40,15 @@ class Collector:
         describe: Describe | None = None,
         reward_scale: RewardScale | None = None,
         masked: bool = False,
+        restarts: bool = False,
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph.
 
-        `masked`: whether some steps are not valid.
+        `masked`: whether some steps are not valid. `restarts`: a resume begins new episodes.
         """
         self.env = env
         self.index = index
+        self._restarts = restarts
         self._sequence_length = sequence_length
         self._tag = tag
         self._seed = seed
@@ -181,6 +183,9 @@ class Collector:
         """Restore what `state` returned."""
         env = {name.removeprefix("env."): value for name, value in state.items() if name.startswith("env.")}
         self._observation.copy_(self.env.load(env))
+        if self._restarts:
+            # New episodes begin everywhere: neither returns nor recurrent state of the lost ones belong to them.
+            state = {name: torch.zeros_like(value) for name, value in state.items()}
         self.ledger.open_return.copy_(state["ledger.return"])
         self.ledger.open_length.copy_(state["ledger.length"])
         if self.returns is not None:

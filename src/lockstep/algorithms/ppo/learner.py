@@ -34,10 +34,12 @@ from lockstep.rl.normalisers import RewardScale, normaliser_of
 from lockstep.rl.own_network import check_outputs
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import EnvProblem
+from lockstep.rl.programs import policy_program
 from lockstep.rl.stateful_policy import StatefulPolicy
 from lockstep.run.gradient_steps import GradientSteps
 from lockstep.run.learner import Learner
 from lockstep.storage.checkpoint import Snapshot
+from lockstep.storage.program_file import Program
 
 PPOConfig = Config[PPOSettings, WorkloadSettings, NetworkSettings]
 
@@ -129,15 +131,9 @@ class PPOLearner(Learner):
 
     def learning_rate(self) -> float:
         """The learning rate of the next update: warm-up, then the schedule over the whole run."""
-        settings = self._settings
-        return scheduled_rate(
-            settings.learning_rate,
-            settings.lr_schedule,
-            self.steps,
-            settings.total_timesteps,
-            self._run.lr_warmup,
-            settings.rollout_size,
-        )
+        settings, warmup = self._settings, self._run.lr_warmup
+        total, stride = settings.total_timesteps, settings.rollout_size
+        return scheduled_rate(settings.learning_rate, settings.lr_schedule, self.steps, total, warmup, stride)
 
     def done(self) -> bool:
         """Whether the next update would exceed total_timesteps."""
@@ -171,6 +167,10 @@ class PPOLearner(Learner):
     def player(self, seed: int) -> PolicyPlayer:
         """The model as a player. Called by a single rank."""
         return PolicyPlayer(self.model, self._actions, self._precision, self._world.device, seed)
+
+    def program(self) -> Program:
+        """The policy as a function of tensors. Called by a single rank."""
+        return policy_program(self.model, self._actions.mode, self._problem, value=True)
 
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
@@ -248,13 +248,9 @@ class PPOLearner(Learner):
         for collector, order in zip(self._collectors, orders, strict=True):
             # (T, L, M, B) -> (M, L, B, T): one row of samples for each minibatch.
             samples = steps_of(order, self._sequence_length, collector.env.count).permute(2, 1, 3, 0)
-            valid = collector.rollout.valid
-            parts.append(
-                moment_sums(
-                    collector.rollout.advantage.flatten()[samples].flatten(1),
-                    None if valid is None else valid.flatten()[samples].flatten(1),
-                )
-            )
+            rollout = collector.rollout
+            valid = None if rollout.valid is None else rollout.valid.flatten()[samples].flatten(1)
+            parts.append(moment_sums(rollout.advantage.flatten()[samples].flatten(1), valid))
         sums = self._world.total(parts)
         return torch.cat((mean_and_deviation(sums), sums[:, 2:].to(torch.float32)), 1)
 
@@ -298,6 +294,7 @@ class PPOLearner(Learner):
             describe=self._problem.describe,
             reward_scale=self._reward_scale,
             masked=self._problem.masked,
+            restarts=self._problem.restarts,
         )
 
     def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:

@@ -58,7 +58,7 @@ class SupervisedLearner(Learner):
         words = counted_dropout(network)
         self._model = SupervisedModel(network, bool(settings.ema_decay), objective.serve).to(world.device)
         self.model: nn.Module = self._model
-        self._data_digest = problem.data_digest
+        self._data_digest, self.sample = problem.data_digest, problem.sample
         self.total_steps = settings.epochs * sum(train.sizes)
         self._settings, self._run, self._world, self._train = settings, run, world, train
         self._precision = Precision(run.precision, world.device)

@@ -24,3 +24,5 @@ class DataProblem:
     """More numbers for every validation, from a function that predicts; called on one rank."""
     data_digest: str = ""
     """Identifies the data: a run can only be resumed with the same. Empty = unknown."""
+    sample: Any = None
+    """What one sample looks like, as JSON, so that the model can be used without the data; None = it cannot."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.collector import Collector
-from lockstep.algorithms.tdmpc2.experience.columns import columns
+from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
 from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
 from lockstep.algorithms.tdmpc2.model.first_weights import stored_weights
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
@@ -37,6 +37,7 @@ from lockstep.rl.sequence_replay import SequenceReplay
 from lockstep.run.gradient_steps import add_shares, non_finite
 from lockstep.run.learner import Learner, refuse_other_data
 from lockstep.storage.checkpoint import Snapshot
+from lockstep.storage.program_file import Program
 
 TDMPC2Config = Config[TDMPC2Settings, WorkloadSettings, WorldModelSettings]
 
@@ -171,6 +172,16 @@ class TDMPC2Learner(Learner):
         """The model as a player, whose random numbers are derived from the seed."""
         return PlanningPlayer(self._evaluator, self._spaces.tasks, seed)
 
+    def program(self) -> Program:
+        """The policy prior as a function of tensors, without the planner. Called by a single rank."""
+        count = 2
+        inputs = {"observation": torch.zeros(count, self._spaces.observation)}
+        if self._spaces.tasks > 1:
+            inputs[TASK] = torch.zeros(count, dtype=torch.int64)
+        # A plan draws hundreds of trajectories at random and keeps the last one from step to step.
+        note = "the policy prior alone, as planning cannot be exported" if self._settings.mpc else ""
+        return Program(self._network, inputs, ("action",), note)
+
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
         return self._watch.take()
@@ -218,6 +229,7 @@ class TDMPC2Learner(Learner):
             tag=self._problem.name,
             seed=seed,
             watch=self._watch,
+            restarts=self._problem.restarts,
         )
 
     @property

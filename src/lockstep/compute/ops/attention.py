@@ -17,8 +17,10 @@ class AttentionMask:
         time = torch.arange(steps, device=keep.device)[:, None]
         # (T, B) the start of the current episode, relative to the sequence: negative if it lies before the sequence.
         begins = torch.where(keep == 0.0, time, -age.long())
+        # A single step needs no running maximum, which ONNX does not have.
+        latest = begins if steps == 1 else begins.cummax(0).values
         # (T, B) how many earlier steps each step attends to.
-        reach = (time - begins.cummax(0).values).clamp_(max=before)
+        reach = (time - latest).clamp(max=before)
         # Keys are the W - 1 steps before the sequence, then the sequence itself; step t is key W - 1 + t.
         place = torch.arange(before + steps, device=keep.device)
         now = place[before:, None]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lockstep.envs.simulation import Floats, Outcome, State
 
-# Without this, importing dm_control looks for a display. Rendering workers set the variable first (see rendering.py).
+# Without this, importing dm_control looks for a display. Rendering workers set the variable first (envs/rendering.py).
 os.environ.setdefault("MUJOCO_GL", "disabled")
 
 ACTION_REPEAT = 2

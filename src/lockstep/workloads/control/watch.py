@@ -8,11 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lockstep.envs.rendering import open_stage
+from lockstep.envs.worker_pool import WorkerPool
 from lockstep.reporting.film import Scene
 from lockstep.workloads.control.baselines import Act, Player, policy_of
 from lockstep.workloads.control.env import ControlEnv, task_facts
 from lockstep.workloads.control.names import number_of
-from lockstep.workloads.control.rendering import open_stage
 from lockstep.workloads.control.settings import ControlSettings
 
 _HEIGHT, _WIDTH = 240, 320
@@ -33,12 +34,15 @@ def scenes(
     facts = task_facts(settings)
     # Environment i has task i modulo the number of tasks, so one task is every n-th environment.
     first, apart = (number_of(only, facts.tasks), len(facts.tasks)) if only else (0, 1)
-    stage = open_stage(facts) if pictures else None
+
+    def opened(number: int, stage: WorkerPool | None) -> ControlEnv:
+        return ControlEnv(facts, torch.tensor([number]), seed, torch.device("cpu"), stage=stage)
+
+    stage = open_stage(lambda pool: opened(first, pool), facts.tasks[0]) if pictures else None
     try:
         for number in count(first, apart):
             # A new environment for every episode: episode i is the first of environment i, as in an evaluation.
-            env = ControlEnv(facts, torch.tensor([number]), seed, torch.device("cpu"), stage=stage)
-            yield from _episode(env, policy, pictures)
+            yield from _episode(opened(number, stage), policy, pictures)
     finally:
         if stage is not None:
             stage.disband()

@@ -13,7 +13,8 @@ from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.workloads.fit.data import open_data
-from lockstep.workloads.fit.items import Items, split
+from lockstep.workloads.fit.items import split
+from lockstep.workloads.fit.outline import stand_in
 from lockstep.workloads.fit.problem import Own, dataset_of, found, made, objective_of
 from lockstep.workloads.fit.settings import FitConfig
 from lockstep.workloads.fit.tree import Tree, leaves, mapped
@@ -71,10 +72,8 @@ def assess(own: Own, config: FitConfig, learner: SupervisedLearner, data: str, p
 class Predictor:
     """The trained module as a function of inputs as items have them: a batch, or a single one without a first axis."""
 
-    def __init__(self, own: Own, config: FitConfig, learner: SupervisedLearner, world: World) -> None:
-        items = Items(dataset_of(own, config, "train"), "training data", config.run.seed)
-        items.open()
-        self._inputs = split(items.first)[0]
+    def __init__(self, learner: SupervisedLearner, world: World) -> None:
+        self._inputs = split(stand_in(learner.sample))[0]
         self._learner, self._device = learner, world.device
 
     def __call__(self, inputs: Any) -> Tree:

@@ -27,6 +27,7 @@ from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.launch import given
 from lockstep.workloads.fit.data import open_data
 from lockstep.workloads.fit.module import make_module
+from lockstep.workloads.fit.outline import outline, stand_in
 from lockstep.workloads.fit.settings import FitConfig
 from lockstep.workloads.fit.tree import mapped
 
@@ -63,12 +64,15 @@ class FitProblem(DataProblem):
     make_network: Callable[[int], nn.Module]
 
 
-def fit_problem(own: Own, config: FitConfig, world: World) -> FitProblem:
-    """The workload's problem, with the data on this rank's device or streamed to it. Called by every rank."""
+def fit_problem(own: Own, config: FitConfig, world: World, sample: Any = None) -> FitProblem:
+    """The workload's problem, with the data on this rank's device or streamed to it. Called by every rank.
+
+    `sample`: the outline of a sample, for a model that is only used: one of zeros then stands for all of the data.
+    """
     settings = config.workload
     train, validation = (
         open_data(
-            dataset_of(own, config, part),
+            dataset_of(own, config, part) if sample is None else [stand_in(sample)],
             name,
             seed=config.run.seed,
             memory=settings.memory,
@@ -85,7 +89,8 @@ def fit_problem(own: Own, config: FitConfig, world: World) -> FitProblem:
         tally=tally,
         objective=objective,
         evaluation=_evaluation(own, config, world),
-        data_digest=train.digest,
+        data_digest=train.digest if sample is None else "",
+        sample=outline(train.first),
         make_network=lambda seed: make_module(
             found(config.network.model) if config.network.model else own.model,
             config.network.model or own.name,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep.algorithms import registry as algorithms
 from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
 from lockstep.workloads.fit.settings import FitConfig, FitSettings, ModuleSettings
 from lockstep.workloads.workload import Workload
@@ -10,6 +11,8 @@ from lockstep.workloads.workload import Workload
 if TYPE_CHECKING:
     from lockstep.algorithms.supervised.learner import SupervisedLearner
     from lockstep.distributed.world import World
+    from lockstep.run.learner import Learner
+    from lockstep.storage.program_file import Program
     from lockstep.workloads.fit.assess import Measured
     from lockstep.workloads.fit.problem import FitProblem
 
@@ -85,4 +88,16 @@ class Fit(Workload):
         """A function from inputs, a batch or a single one, to the module's output."""
         from lockstep.workloads.fit.assess import Predictor
 
-        return Predictor(self, config, learner, world)
+        return Predictor(learner, world)
+
+    def build_without_data(self, config: FitConfig, world: "World", sample: Any) -> "Learner":
+        """The learner of a trained model, with one sample of zeros instead of the data."""
+        from lockstep.workloads.fit.problem import fit_problem
+
+        return algorithms.load(config.run.algorithm).build(config, world, fit_problem(self, config, world, sample))
+
+    def program(self, config: FitConfig, learner: "Learner") -> "Program":
+        """The module with what makes predictions of its output, as `predict` gives them."""
+        from lockstep.workloads.fit.program import module_program
+
+        return module_program(learner)

@@ -53,15 +53,8 @@ class AgentsEnv(HostedTeamEnv):
             stage=stage,
             state_size=facts.state_size,
             shape=facts.observation_shape,
+            restarts=facts.restarts,
         )
-        self._restarts = facts.spec.resume == "restart"
-
-    def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Restore what `state` returned; environments that cannot be restored start their next episode."""
-        if not self._restarts:
-            return super().load(state)
-        self._episode = state["episode"].cpu().numpy().copy()
-        return self.reset()
 
 
 def agents_problem(settings: GymSettings) -> TeamProblem:
@@ -79,7 +72,8 @@ def agents_problem(settings: GymSettings) -> TeamProblem:
         make_env=environments,
         # An episode's return is the sum of all agents' rewards, also in free-for-all games.
         make_test=lambda index, seed: environments(index, seed, team_reward=True),
+        image_bytes=facts.images,
         ragged=True,
         hosted=True,
-        restarts=facts.spec.resume == "restart",
+        restarts=facts.restarts,
     )

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.envs import gym_simulation, parallel_simulation
-from lockstep.envs.env_sources import thing_of
-from lockstep.envs.gym_simulation import Resume, quiet
+from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.gym_simulation import Resume
+from lockstep.envs.gym_state import has_state
 from lockstep.envs.parallel_simulation import ParallelSimulation, ParallelSpec, TeamRows
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
@@ -34,6 +35,11 @@ class AgentsFacts:
     def agents(self) -> int:
         """A."""
         return len(self.rows.agents)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether unfinished episodes are lost at a resume and new ones begin."""
+        return self.spec.resume == "restart"
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -90,7 +96,7 @@ def _factor(env: Any, spec: ParallelSpec) -> int:
 
 def _resuming(settings: GymSettings, spec: ParallelSpec, env: Any) -> tuple[ParallelSpec, str]:
     """The spec with the way of resuming that was asked for or found out, and the reason."""
-    if settings.resume_by == "auto" and gym_simulation.has_state(env):
+    if settings.resume_by == "auto" and has_state(env):
         return replace(spec, resume="state"), "it saves its own state"
     if settings.resume_by in ("state", "restart"):
         resume: Resume = settings.resume_by  # type: ignore[assignment]

@@ -1,22 +1,16 @@
 """Environments from outside as a problem to learn, by their kind."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import torch
-from torch import Tensor
 
 from lockstep.distributed.world import World
 from lockstep.envs.spaces import Actions, MultiDiscrete, Part
-from lockstep.errors import UserError
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
-from lockstep.rl.export import WRITERS
 from lockstep.rl.problem import EnvProblem, MakeEnv, TeamProblem
 from lockstep.workloads.gym.agents import agents_problem
 from lockstep.workloads.gym.kinds import kind_of
 from lockstep.workloads.gym.random_policy import RandomActions
-from lockstep.workloads.gym.settings import GymConfig, GymSettings
+from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single import single_problem
 from lockstep.workloads.gym.tensor import tensor_problem
 from lockstep.workloads.gym.vector import vector_problem
@@ -52,16 +46,3 @@ def evaluate_random(settings: GymSettings, world: World, episodes: int, seed: in
         tag="gym",
         at_once=HOSTED_AT_ONCE,
     )
-
-
-def write_policy(form: str, config: GymConfig, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write a trained policy network in one of the formats of `rl.export`."""
-    problem = gym_problem(config.workload, torch.device("cpu"))
-    if isinstance(problem, TeamProblem) or config.run.algorithm != "ppo":
-        raise UserError(f"--format {form}: for policies of ppo; allowed for {config.run.algorithm}: safetensors")
-    network = config.network.build(problem, config)
-    network.load_state_dict(dict(weights))
-    # A single image is given as bytes; everything else as float32.
-    image = len(problem.observation_shape) == 3 and not problem.parts
-    observation = torch.zeros(2, *problem.observation_shape, dtype=torch.uint8 if image else torch.float32)
-    WRITERS[form](network, observation, path)

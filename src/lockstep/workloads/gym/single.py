@@ -57,16 +57,9 @@ class GymEnv(HostedEnv):
             stage=stage,
             state_size=facts.state_size,
             shape=facts.observations.shape,
+            restarts=facts.restarts,
         )
         self._has_goal = facts.has_goal
-        self._restarts = facts.resume_by == "restart"
-
-    def load(self, state: dict[str, Tensor]) -> Tensor:
-        """Restore what `state` returned; environments that cannot be restored start their next episode."""
-        if not self._restarts:
-            return super().load(state)
-        self._episode = state["episode"].cpu().numpy().copy()
-        return self.reset()
 
     def _info(self, results: NDArray[np.float32]) -> dict[str, NDArray[np.generic]]:
         # Reported by environments with a goal only; zeros for the others would look like failure.
@@ -102,7 +95,8 @@ def single_problem(settings: GymSettings) -> EnvProblem:
         actions=actions,
         make_env=environments,
         parts=facts.observations.parts,
+        image_bytes=facts.observations.dtype == np.uint8,
         hosted=True,
-        restarts=facts.resume_by == "restart",
+        restarts=facts.restarts,
         tasks=tasks,
     )

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.envs.gym_simulation import EnvSpec, quiet
+from lockstep.envs.env_sources import quiet
+from lockstep.envs.gym_simulation import EnvSpec
 from lockstep.rl.env_check import Finding
 from lockstep.workloads.gym.settings import GymSettings
 

@@ -1,16 +1,17 @@
 """What can be found out about an environment before a run: its spaces, its time limit, and how it can be resumed."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from lockstep.envs import gym_simulation
-from lockstep.envs.env_sources import thing_of
-from lockstep.envs.gym_simulation import EnvSpec, Resume, quiet
+from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.gym_simulation import EnvSpec, Resume
 from lockstep.envs.gym_spaces import ActionRows, Observations
+from lockstep.envs.gym_state import has_state, state_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete
 from lockstep.envs.watchdog import Hung, watchdog
 from lockstep.errors import UserError
@@ -41,6 +42,11 @@ class Facts:
     def resume_by(self) -> Resume:
         """How unfinished episodes continue after a resume."""
         return self.spec.resume
+
+    @property
+    def restarts(self) -> bool:
+        """Whether unfinished episodes are lost at a resume and new ones begin."""
+        return self.resume_by == "restart"
 
     @property
     def actions(self) -> Actions:
@@ -108,22 +114,25 @@ def _formats(env: Any, spec: EnvSpec) -> tuple[Observations, ActionRows]:
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
     """The spec with the way of resuming that was asked for or found out, and the reason."""
     if settings.resume_by != "auto":
-        fresh = settings.resume_by == "replay" and bool(_replay_problem(spec))
+        fresh = settings.resume_by == "replay" and bool(_tried(gym_simulation.replays, spec))
         return replace(spec, resume=settings.resume_by, fresh=fresh), ""
-    if gym_simulation.has_state(env):
-        return replace(spec, resume="state"), "it saves its own state"
-    problem = _replay_problem(spec)
+    by_state = replace(spec, resume="state")
+    if has_state(env):
+        return by_state, "it saves its own state"
+    if state_of(env) is not None and not _tried(gym_simulation.restores, by_state):
+        return by_state, "its simulator's state is saved"
+    problem = _tried(gym_simulation.replays, spec)
     if not problem:
         return replace(spec, resume="replay"), ""
     # Some environments, such as Box2D's, carry something over into the next episode; a new object does not.
-    if not _replay_problem(replace(spec, fresh=True)):
+    if not _tried(gym_simulation.replays, replace(spec, fresh=True)):
         return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
     return replace(spec, resume="restart"), f"{problem}; {_NO_PROMISE}"
 
 
-def _replay_problem(spec: EnvSpec) -> str:
+def _tried(trial: Callable[[EnvSpec], str], spec: EnvSpec) -> str:
     try:
-        return gym_simulation.replays(spec)
+        return trial(spec)
     except UserError:
         raise
     except Exception as error:

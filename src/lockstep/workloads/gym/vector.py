@@ -4,10 +4,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from lockstep.envs.env_sources import make_environment, thing_of
-from lockstep.envs.gym_simulation import quiet
+from lockstep.envs.env_sources import make_environment, quiet, thing_of
 from lockstep.envs.gym_vector_env import GymVectorEnv, VectorFormats, formats_of
 from lockstep.errors import UserError
 from lockstep.rl.problem import EnvProblem
@@ -73,6 +73,7 @@ def vector_problem(settings: GymSettings) -> EnvProblem:
         actions=formats.rows.actions,
         make_env=environments,
         parts=formats.observations.parts,
+        image_bytes=formats.observations.dtype == np.uint8,
         hosted=True,
         restarts=not formats.saves,
         masked=formats.autoreset == "NextStep",

@@ -1,7 +1,6 @@
 """Environments from outside: Gymnasium's by id, and anybody's class or function."""
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
@@ -10,8 +9,6 @@ from lockstep.workloads.gym.settings import GymConfig, GymSettings
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lockstep.distributed.world import World
     from lockstep.reporting.evaluation import Evaluation
     from lockstep.reporting.film import Scene
@@ -55,7 +52,6 @@ class Gym(Workload):
         "base": _BASE,
     }
     baselines = ("random",)
-    exports: ClassVar[tuple[str, ...]] = ("onnx", "torch")
     preloads = ("lockstep.algorithms.ppo.learner", "lockstep.workloads.gym.problem")
 
     def __init__(self, env_id: str = "") -> None:
@@ -95,12 +91,6 @@ class Gym(Workload):
         from lockstep.workloads.gym.translation import Translation
 
         return Translation(facts_of(config.workload)) if kind_of(config.workload) == "single" else None
-
-    def export(self, form: str, config: GymConfig, weights: "Mapping[str, Tensor]", path: Path) -> None:
-        """Write a trained policy in one of `exports`."""
-        from lockstep.workloads.gym.problem import write_policy
-
-        write_policy(form, config, weights, path)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play episode after episode, yielding a scene per step."""

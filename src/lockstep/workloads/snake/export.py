@@ -1,16 +1,13 @@
-"""Exports a trained Snake network as a Stable-Baselines3 model, an ONNX graph or a program of plain torch."""
+"""Exports a trained Snake network as a Stable-Baselines3 model."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
-from lockstep.rl import export
 from lockstep.rl.networks import ActorCritic
 from lockstep.workloads.snake.gym import SnakeGymEnv, rules_of
 from lockstep.workloads.snake.problem import snake_problem
@@ -41,16 +38,3 @@ def _network(config: SnakeConfig, weights: Weights) -> ActorCritic:
     network = config.network.build(snake_problem(config.workload, World()), config)
     network.load_state_dict(dict(weights))
     return network
-
-
-def write_graph(form: str, config: SnakeConfig, weights: Weights, path: Path) -> None:
-    """Write a graph or program from `observation` (B, 3F, N, N) to `logits` (B, 4) and `value` (B,)."""
-    boards = torch.zeros(2, *snake_problem(config.workload, World()).observation_shape)
-    export.WRITERS[form](_network(config, weights), boards, path)
-
-
-WRITERS: dict[str, Callable[[SnakeConfig, Weights, Path], None]] = {
-    "sb3": write_sb3,
-    **{form: partial(write_graph, form) for form in export.WRITERS},
-}
-"""By the names in `Snake.exports`."""

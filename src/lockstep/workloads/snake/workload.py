@@ -108,7 +108,7 @@ class Snake(Workload):
         )
     }
     baselines = ("scripted", "random")
-    exports: ClassVar[tuple[str, ...]] = ("sb3", "onnx", "torch")
+    exports: ClassVar[tuple[str, ...]] = ("sb3",)
     peers: ClassVar[tuple[str, ...]] = ("sb3",)
     like_peers: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preloads = ("lockstep.algorithms.ppo.learner", "lockstep.workloads.snake.problem", "lockstep.workloads.snake.model")
@@ -135,9 +135,9 @@ class Snake(Workload):
 
     def export(self, form: str, config: SnakeConfig, weights: "Mapping[str, Tensor]", path: Path) -> None:
         """Write a trained model in one of `exports`."""
-        from lockstep.workloads.snake import export
+        from lockstep.workloads.snake.export import write_sb3
 
-        export.WRITERS[form](config, weights, path)
+        write_sb3(config, weights, path)
 
     def run_peer(self, name: str, config: SnakeConfig, updates: int, device: str) -> int:
         """Continue training with one of `peers`, for some updates of these sizes; returns the environment steps."""

@@ -37,12 +37,14 @@ class Collector:
         tag: str,
         seed: int,
         watch: Stopwatch,
+        restarts: bool = False,
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `steps`: steps of a round.
 
         `task` (E,), and `mask` (E, A) with zeros for components that a task does not have: on the host; None for one.
+        `restarts`: a resume begins new episodes.
         """
-        self.lanes, self.memory = lanes, memory
+        self.lanes, self.memory, self._restarts = lanes, memory, restarts
         self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
         self._tag, self._seed, self._watch = tag, seed, watch
         self._observation = env.reset()
@@ -129,9 +131,15 @@ class Collector:
                 "resume with the num_envs that the run was started with"
             )
         self._observation = self._env.load(saved)
+        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
+        self.memory.resume(written)
+        if self._restarts:
+            # New episodes begin everywhere: no return, plan or sequence of steps reaches from the lost ones into them.
+            self._ledger = EpisodeLedger(self._env.count, torch.device("cpu"))
+            self._actor.see(self._observation, torch.ones(self._env.count, dtype=torch.bool))
+            self.memory.end_episodes()
+            return
         self._actor.load(self._observation, joined(self.lanes, lanes, "plan")[""])
         ledger = joined(self.lanes, lanes, "ledger.")
         self._ledger.open_return.copy_(ledger["return"])
         self._ledger.open_length.copy_(ledger["length"])
-        self.memory.load(joined(self.lanes, lanes, "memory.", torch.stack), written)
-        self.memory.resume(written)
