@@ -1,7 +1,7 @@
 """`lockstep train` and `lockstep resume`: from arguments to a run, on any number of ranks."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,9 @@ from typing import Annotated
 from lockstep.cli import argv as command
 from lockstep.compute import kernels
 from lockstep.config.config import AnyConfig
-from lockstep.config.fields import Pattern, Range
+from lockstep.config.fields import Alias, Pattern, Range
 from lockstep.config.run_settings import FREE_TO_CHANGE
-from lockstep.config.sources import Resolved, choices, resolve
+from lockstep.config.sources import choices, resolve
 from lockstep.config.values import shown
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import environment, launcher, rank_process, resources
@@ -21,14 +21,16 @@ from lockstep.output import open_missing_streams, tell
 from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
+from lockstep.run.starting_point import StepBack, refuse_other_origin, step_back
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
+from lockstep.workloads.requests import read_wanted
 from lockstep.workloads.workload import Workload
 
 USAGE = (
     "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 )
-RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+RESUME_USAGE = "lockstep resume RUN [--from CHECKPOINT] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
 _HINT = (
     f"{'hint':12} preset base is meant for a GPU, an update can take minutes here; --preset small is meant for a CPU"
@@ -57,14 +59,16 @@ class ResumeOptions(LaunchOptions):
 
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
+    from_checkpoint: Annotated[str, Alias("from")] = ""
+    """Earlier checkpoint to resume from, as step-000000050000; what came later is set aside. None = the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(LaunchOptions):
     """The configuration to start from."""
 
-    preset: str = "base"
-    """Named configuration to start from; `lockstep list` shows them."""
+    preset: str = ""
+    """Named configuration to start from; `lockstep list` shows them. None = base, or of a branch its source's own."""
     config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """YAML file whose fields override the preset's."""
 
@@ -80,9 +84,10 @@ def train(arguments: list[str]) -> int:
 
 
 def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> RequestedRun:
-    resolved = _resolve(workload, options, overrides)
-    config, notes = workload.fit(resolved.config, resolved.explicit)
-    return RequestedRun(resolved.config, config, (*notes, *hints(workload, options.preset, config)))
+    wanted = read_wanted(workload, options.preset, options.config or None, overrides)
+    # A branch without a preset has the sizes of its source.
+    preset = options.preset or ("" if wanted.config.run.branch_from else "base")
+    return replace(wanted, notes=(*wanted.notes, *hints(workload, preset, wanted.config)))
 
 
 def hints(workload: Workload, preset: str, config: AnyConfig) -> list[str]:
@@ -104,27 +109,31 @@ def resume(arguments: list[str]) -> int:
     run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
     # The folder may have been renamed since the run was started.
-    config = resolve(config.replace(run_name=run.name), overrides=rest).config
+    stored = config.replace(run_name=run.name)
+    config = resolve(stored, overrides=rest).config
+    refuse_other_origin(config, stored)
     if config.run.run_name != run.name:
         raise UserError(
             f"run_name {shown(config.run.run_name)}: a resumed run keeps its name, {run.name}; leave it out"
         )
     config = config.replace(runs_dir=str(run.path.parent))
-    wanted = requested_run.received(workload.read_config) or RequestedRun(config, config)
+    wanted = requested_run.received(workload.read_config)
+    if wanted is None:
+        wanted = RequestedRun(config, config, step_back=_step_back(run, options))
     return start(workload, wanted, options, ["resume", *arguments], must_resume=True)
 
 
-def read_config(workload: Workload, options: TrainOptions, overrides: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Resolve preset, file and flags, in rising priority; then choose sizes by the device if asked to.
-
-    Also returns lines that name the chosen sizes.
-    """
-    resolved = _resolve(workload, options, overrides)
-    return workload.fit(resolved.config, resolved.explicit)
-
-
-def _resolve(workload: Workload, options: TrainOptions, overrides: list[str]) -> Resolved[AnyConfig]:
-    return workload.resolve(options.preset, options.config or None, overrides)
+def _step_back(run: RunDirectory, options: ResumeOptions) -> StepBack | None:
+    if not options.from_checkpoint:
+        return None
+    # After a failure other launchers repeat the command, and each machine has a launcher of its own: the run would go
+    # back again and again.
+    if environment.launched() or Machines.parse(options.nnodes, options.rdzv_endpoint) is not None:
+        raise UserError(
+            f"--from {shown(options.from_checkpoint)}: one launcher of Lockstep on one machine can go back; with "
+            f"torchrun or several machines use `train ... --branch-from {run.path / 'checkpoints' / 'step-...'}`"
+        )
+    return step_back(run, options.from_checkpoint)
 
 
 def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
@@ -311,7 +320,17 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
         device = describe_device(world.device)
         plan = plan_lines(workload.name, config, world.size, device, world.carrier.description)
         lines, narrator = [*wanted.notes, *plan, *settings], workload.narrator(config, world)
-        session.train(run, workload.target, config, world, workload.build, lines, narrator)
+        session.train(
+            run,
+            workload.target,
+            config,
+            world,
+            workload.build,
+            lines,
+            narrator,
+            step_back=wanted.step_back,
+            read_foreign=lambda path: workload.read_foreign(config, path),
+        )
     return 0
 
 

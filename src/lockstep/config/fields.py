@@ -51,7 +51,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Spelling:
-    """Another spelling of one of a field's choices: `Annotated[Literal["bf16"], Spelling("amp", "bf16")]`."""
+    """Another spelling of one of a field's values: `Annotated[Literal["bf16"], Spelling("amp", "bf16")]`."""
 
     text: str
     value: str
@@ -96,7 +96,9 @@ class Setting:
         words = "one of " + ", ".join((*self.choices, *self.spellings)) if self.choices else noun
         patterns = " and ".join(pattern.words for pattern in self.patterns)
         bounds = " and ".join(str(bounds) for bounds in self.ranges)
-        return " ".join(filter(None, (patterns or words, bounds, "or none" if self.optional else "")))
+        # Those of a choice are among its words already.
+        others = "" if self.choices else " or ".join(("", *self.spellings)).strip()
+        return " ".join(filter(None, (patterns or words, bounds, others, "or none" if self.optional else "")))
 
 
 @dataclass(frozen=True)

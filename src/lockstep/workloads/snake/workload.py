@@ -119,6 +119,14 @@ class Snake(Workload):
         fitted, changes = autoscale(config, this_machine(), explicit)
         return fitted, [f"auto_scale: {c.field} {c.old} -> {c.new} ({c.reason})" for c in changes]
 
+    def read_foreign(self, config: SnakeConfig, path: Path) -> "Mapping[str, Tensor]":
+        """Weights of another program: a Stable-Baselines3 archive (.zip), or a state dict with our names."""
+        if path.suffix != ".zip":
+            return super().read_foreign(config, path)
+        from lockstep.workloads.snake.sb3_file import read_sb3
+
+        return read_sb3(config, path)
+
     def evaluate_baseline(
         self, name: str, config: SnakeConfig, world: "World", episodes: int, seed: int
     ) -> "Evaluation":

@@ -50,8 +50,6 @@ class SnakesSettings(WorkloadSettings):
     """Gradient updates after which the current actor replaces the oldest of these versions."""
     eval_opponent: Scripted = "greedy"
     """Who plays the other team in evaluations."""
-    load_model: str = ""
-    """Run, directory or file with the initial weights; empty = new ones."""
 
     # The guide's command lines pass --model-episode 0; other values have no meaning here.
     only_values: ClassVar[Mapping[str, str]] = {"model_episode": "0"}
