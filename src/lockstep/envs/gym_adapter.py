@@ -104,7 +104,9 @@ class TensorGymEnv(gymnasium.Env[Floats, int], Generic[EnvT]):
         env = self.declaration.started(self._env)
         done = env.advance(self.declaration.checked_actions(np.asarray([action]), 1))
         info = {name: value.item() for name, value in done.info.items()}
-        return _array(done.observation)[0], float(done.reward), bool(done.terminated), bool(done.truncated), info
+        # Through its shortest decimal: a float32 that is only widened turns -0.01 into -0.009999999776.
+        reward = float(str(done.reward.numpy()[0]))
+        return _array(done.observation)[0], reward, bool(done.terminated), bool(done.truncated), info
 
     def render(self) -> Rendering | None:  # type: ignore[override]
         """Draw the environment in the render mode; None without one."""
