@@ -36,7 +36,7 @@ def conduct(world, workload, text, path, back=None):
         chosen.build,
         [],
         step_back=StepBack(**back) if back else None,
-        read_foreign=lambda file: chosen.read_foreign(config, file),
+        reader=chosen,
     )
     return {"sha256": weights_hash(dict(learner.model.state_dict())), "updates": learner.updates}
 

@@ -7,14 +7,19 @@ from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.run.warm_start import Fitting, warm_start
-from lockstep.storage.foreign_weights import read_state_dict
 from lockstep.storage.weights import save_weights
 from lockstep.workloads import registry
+
+SNAKE = registry.load("snake")
 
 
 def learner_of(workload, **changes):
     config = registry.load(workload).preset("debug").replace(device="cpu", **changes)
     return registry.load(workload).build(config, World().with_lanes(config.effective_lanes, "fast"))
+
+
+def start(learner, path):
+    return warm_start(learner, World(), SNAKE.preset("debug").replace(load_model=str(path)), SNAKE)
 
 
 def test_the_parts_of_a_model_are_told_apart():
@@ -34,7 +39,7 @@ def test_a_bigger_board_starts_with_the_convolutions_of_a_smaller_one(tmp_path):
     small, big = learner_of("snake", seed=7), learner_of("snake", grid_size=8)
     fresh = big.model.state_dict()["features.5.weight"].clone()
     torch.save(small.model.state_dict(), tmp_path / "small.pth")
-    lines = warm_start(big, World(), str(tmp_path / "small.pth"), read_state_dict)
+    lines = start(big, tmp_path / "small.pth")
     assert lines[0].endswith("7 of 8 tensors loaded") and "features.5.weight ((256, 144) there, (256, 256)" in lines[1]
     now, then = big.model.state_dict(), small.model.state_dict()
     assert torch.equal(now["features.1.weight"], then["features.1.weight"])
@@ -65,7 +70,7 @@ def test_weights_that_cannot_be_used_are_refused_and_change_nothing(tmp_path, we
     before = {name: value.clone() for name, value in learner.model.state_dict().items()}
     torch.save(weights, tmp_path / "model.pth")
     with pytest.raises(UserError, match=reason) as caught:
-        warm_start(learner, World(), str(tmp_path / "model.pth"), read_state_dict)
+        start(learner, tmp_path / "model.pth")
     assert "\n" not in str(caught.value)
     assert all(torch.equal(value, before[name]) for name, value in learner.model.state_dict().items())
 
@@ -77,5 +82,5 @@ def test_a_stored_run_and_its_folders_are_read_like_a_file(tmp_path):
     save_weights(tmp_path / "run" / "final", weights, config_text=text, workload="snake", step=1, extra={})
     for path in ("run", "run/final", "run/final/model.safetensors"):
         learner = learner_of("snake")
-        assert warm_start(learner, World(), str(tmp_path / path), read_state_dict)[0].endswith("8 of 8 tensors loaded")
+        assert start(learner, tmp_path / path)[0].endswith("8 of 8 tensors loaded")
         assert torch.equal(learner.model.actor.weight, old.model.actor.weight)

@@ -32,7 +32,7 @@ def open_learner(world: World, workload: str, config_text: str, *, tf32: bool = 
     arithmetic.fix(config.run, world, tf32=tf32)
     learner = chosen.build(config, world)
     if config.run.load_model:
-        warm_start(learner, world, config.run.load_model, lambda path: chosen.read_foreign(config, path))
+        warm_start(learner, world, config, chosen)
     return learner
 
 

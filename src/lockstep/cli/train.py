@@ -329,7 +329,7 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
             lines,
             narrator,
             step_back=wanted.step_back,
-            read_foreign=lambda path: workload.read_foreign(config, path),
+            reader=workload,
         )
     return 0
 

@@ -21,11 +21,10 @@ from lockstep.run.learner import Learner
 from lockstep.run.loop import Loop
 from lockstep.run.resumption import Resumption
 from lockstep.run.starting_point import StepBack, is_checkpoint
-from lockstep.run.warm_start import ReadForeign, warm_start
+from lockstep.run.warm_start import ModelReader, warm_start
 from lockstep.storage import checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
-from lockstep.storage.foreign_weights import read_state_dict
 from lockstep.storage.manifest import MADE_WITH
 from lockstep.storage.run_directory import RunDirectory, State
 from lockstep.storage.set_aside import is_aside, set_aside
@@ -92,13 +91,14 @@ class Session:
     def _resumption(self, run: RunDirectory, only: Path | None) -> Resumption:
         return Resumption(run, self._workload, self._config, self._world, self.learner, self._say, only)
 
-    def begin(self, read_foreign: ReadForeign) -> None:
+    def begin(self, reader: ModelReader | None) -> None:
         """Start a new run from what its configuration names: another run's checkpoint, a model's weights or nothing."""
         origin = self._config.run
         if origin.branch_from:
             self._branch(Path(origin.branch_from))
         elif origin.load_model:
-            for line in warm_start(self.learner, self._world, origin.load_model, read_foreign):
+            assert reader is not None, "a run with a load_model needs its workload to read it"
+            for line in warm_start(self.learner, self._world, self._config, reader):
                 self._say(line)
 
     def _branch(self, source: Path) -> None:
@@ -178,11 +178,11 @@ def train(
     narrator: Narrator | None = None,
     *,
     step_back: StepBack | None = None,
-    read_foreign: ReadForeign = read_state_dict,
+    reader: ModelReader | None = None,
 ) -> Learner:
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank.
 
-    `step_back`: an earlier checkpoint to resume from. `read_foreign`: reads a `load_model` of another program.
+    `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`.
     """
     world = world.with_lanes(config.effective_lanes, config.run.sync)
     with arithmetic.restored(), _opened(run, world) as may_publish:
@@ -197,7 +197,7 @@ def train(
             notes: dict[str, float] = {}
             resumed = session.resume(notes, step_back)
             if not resumed:
-                session.begin(read_foreign)
+                session.begin(reader)
             return _conduct(session, run, config, world, learner, display, narrator, notes if resumed else None)
         finally:
             display.close()

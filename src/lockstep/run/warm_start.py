@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from lockstep.config.config import AnyConfig
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, UserError, from_json, to_json
@@ -14,9 +15,20 @@ from lockstep.run.learner import Learner
 from lockstep.storage.foreign_weights import is_foreign
 from lockstep.storage.weights import load_weights
 
-ReadForeign = Callable[[Path], Mapping[str, Tensor]]
-"""Reads another program's file of weights, under the names of our network."""
+T = TypeVar("T")
 _MOST_NAMED = 4
+
+
+class ModelReader(Protocol):
+    """What a warm start needs to know of a workload."""
+
+    def read_foreign(self, config: Any, path: Path) -> Mapping[str, Tensor]:
+        """Weights that another program stored, under the names of our network."""
+
+    def adapted_weights(
+        self, config: Any, world: World, source: Path, weights: Mapping[str, Tensor], needed: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Stored weights for a network of this configuration, whose own are `needed`. Called by every rank."""
 
 
 @dataclass(frozen=True)
@@ -53,28 +65,36 @@ class Fitting:
         return lines
 
 
-def warm_start(learner: Learner, world: World, source: str, read_foreign: ReadForeign) -> list[str]:
+def warm_start(learner: Learner, world: World, config: AnyConfig, reader: ModelReader) -> list[str]:
     """Load the weights of `load_model` into a learner that has not begun; returns what to tell the user.
 
     Optimiser, counters and experience begin anew. Called by every rank: an error on one is raised on all.
     """
+    source, needed = Path(config.run.load_model), learner.model.state_dict()
+    stored = _together(
+        world, lambda: reader.read_foreign(config, source) if is_foreign(source) else load_weights(source)[0]
+    )
+    # Not together: adapting communicates itself.
+    adapted = reader.adapted_weights(config, world, source, stored, needed)
+    fitting = _together(world, lambda: _usable(source, Fitting.of(adapted, needed)))
+    learner.begin_with(fitting.taken)
+    return fitting.lines(str(source))
+
+
+def _together(world: World, work: Callable[[], T]) -> T:
+    """Do something on every rank; the error of one is raised on all of them. Called by every rank."""
     failure: dict[str, Any] = {}
     try:
-        fitting = Fitting.of(_read(Path(source), read_foreign), learner.model.state_dict())
-        _refuse_unusable(source, fitting)
+        result = work()
     except LockstepError as error:
         failure = to_json(error)
     for other in filter(None, world.gather_json(failure)):
         raise from_json(other)
-    learner.begin_with(fitting.taken)
-    return fitting.lines(source)
+    return result
 
 
-def _read(path: Path, read_foreign: ReadForeign) -> Mapping[str, Tensor]:
-    return read_foreign(path) if is_foreign(path) else load_weights(path)[0]
-
-
-def _refuse_unusable(source: str, fitting: Fitting) -> None:
+def _usable(source: Path, fitting: Fitting) -> Fitting:
+    """The same; UserError if nothing in it can be used, or if it would do harm."""
     if not fitting.taken:
         first = f"did not fit: {_listed(fitting.misfits)}" if fitting.misfits else f"holds {_listed(fitting.unused)}"
         raise UserError(
@@ -84,6 +104,7 @@ def _refuse_unusable(source: str, fitting: Fitting) -> None:
     for name, tensor in fitting.taken.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise UserError(f"load_model {source}: tensor {shown(name)} holds numbers that are not finite; not used")
+    return fitting
 
 
 def _misfit(have: Tensor, want: Tensor) -> str:

@@ -80,6 +80,20 @@ class Workload(ABC):
 
         return read_state_dict(path)
 
+    def adapted_weights(
+        self,
+        config: Any,
+        world: "World",
+        source: Path,
+        weights: "Mapping[str, Tensor]",
+        needed: "Mapping[str, Tensor]",
+    ) -> "Mapping[str, Tensor]":
+        """The weights of a model at `source` for this configuration's network, which has the weights `needed`.
+
+        For weights that mean another thing with other data, such as a row for each name. Called by every rank.
+        """
+        return weights
+
     def narrator(self, config: Any, world: "World") -> "Narrator | None":
         """A function that reports the progress of a run in the workload's own format, if it has one."""
         return None

@@ -32,9 +32,9 @@ def config_of(**changes):
 def test_it_is_the_same_function_in_any_number_of_our_layers(tmp_path, layers, algo):
     network, weights = actor()
     torch.save(weights, tmp_path / "actor_2000.pth")
-    config = config_of(hidden_layers=layers, algo=algo)
+    config = config_of(hidden_layers=layers, algo=algo, load_model=str(tmp_path / "actor_2000.pth"))
     learner = SNAKES.build(config, World().with_lanes(config.effective_lanes, "fast"))
-    warm_start(learner, World(), str(tmp_path / "actor_2000.pth"), lambda path: SNAKES.read_foreign(config, path))
+    warm_start(learner, World(), config, SNAKES)
     seen = torch.randint(0, 20, (7, 3, 26), generator=torch.Generator().manual_seed(0)).float()
     with torch.no_grad():
         ours = learner.model(seen)[0].exp()
