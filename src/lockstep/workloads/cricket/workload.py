@@ -150,9 +150,9 @@ class Cricket(Workload):
         # Whose row is whose is not known for a file that does not say how it was made, or without the old matches.
         if not (text := world.led(lambda: stored_config(source))):
             return without_tables(weights)
-        settings = self.read_config(text, str(source), stored_in=source).workload
-        assert isinstance(settings, CricketSettings)
         try:
+            settings = self.read_config(text, str(source), stored_in=source).workload
+            assert isinstance(settings, CricketSettings)
             old = open_store(settings, world)
         except UserError:
             return without_tables(weights)
