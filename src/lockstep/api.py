@@ -31,10 +31,10 @@ from lockstep.launch.stop_request import Interrupted
 from lockstep.output import tell
 from lockstep.policy import Policy
 from lockstep.reporting.sweep_report import SweepReport
-from lockstep.run.requested_run import RequestedRun
 from lockstep.storage.run_directory import RunDirectory, Status
 from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
+from lockstep.workloads.requests import read_wanted
 from lockstep.workloads.workload import Workload
 
 
@@ -98,7 +98,7 @@ def evaluate(run_or_path: Run | str | Path, episodes: int = 100, seed: int = 202
 def train(
     workload: str | type[Workload] | Callable[..., Any],
     *,
-    preset: str = "base",
+    preset: str = "",
     ranks: int | None = None,
     gpus: int | None = None,
     config: str | Path | None = None,
@@ -109,6 +109,8 @@ def train(
 ) -> Run:
     """Train as `lockstep train` does; `settings` are fields of the configuration, including `algorithm` and `network`.
 
+    `preset`: empty = base, or with `branch_from` the settings of that run.
+
     `workload`: a name, a file, `module:Class`, a `Workload` class; or an environment class or a function that makes
     environments. One that lives in a module is stored by its name; any other object exists as long as this process, and
     its run is continued by calling `train` again with it and the same `run_name`.
@@ -118,17 +120,16 @@ def train(
     """
     chosen, name = _chosen(workload)
     overrides = [f"{key}={_text(value)}" for key, value in (settings | {"runs_dir": runs_dir}).items()]
-    resolved = chosen.resolve(preset, config, overrides)
-    fitted, notes = chosen.fit(resolved.config, resolved.explicit)
+    wanted = read_wanted(chosen, preset, config, overrides)
     folder, by_time = Path(runs_dir), f"{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}"
     run = RunDirectory.named(folder, run_name) if run_name else RunDirectory.fresh(folder, by_time)
-    wanted = RequestedRun(resolved.config, fitted, tuple(notes))
     options = LaunchOptions(gpus=gpus, ranks=ranks)
     try:
         if starting.ranks_here(wanted.config, options, None)[0] == 1:
             with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-                # The command that starts several ranks tries sizes by itself.
-                wanted = starting.read_wanted(chosen, resolved, options) if resolved.alternatives else wanted
+                if wanted.config.run.autotune:
+                    # Only here: the command that starts several ranks tries sizes by itself.
+                    wanted = read_wanted(chosen, preset, config, overrides, starting.tuner(chosen, options))
                 starting.start(chosen, wanted.named(run.name), options, [])
         else:
             for value in [name, *settings.values()]:

@@ -147,7 +147,7 @@ def test_damaged_weights_are_refused(at_runs, capsys):
     assert "content changed" in complaint(capsys, "demo", code=4)
 
 
-def test_a_pickle_is_never_opened(tmp_path, capsys, monkeypatch):
+def test_a_pickle_is_never_unpickled(tmp_path, capsys, monkeypatch):
     class Trap:
         def __reduce__(self):
             return (pytest.fail, ("a pickle was opened",))
@@ -155,7 +155,9 @@ def test_a_pickle_is_never_opened(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Trap()))
     fields = ["--workload", "snake", "--preset", "debug"]
-    assert "not a .safetensors file" in complaint(capsys, "model.pt", *fields)
+    assert "not a torch.save file" in complaint(capsys, "model.pt", *fields)
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Trap()))
+    assert "not a .safetensors file" in complaint(capsys, "model.pkl", *fields)
 
 
 def test_a_larger_batch_is_cut_into_parts_of_its_size():

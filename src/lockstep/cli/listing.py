@@ -1,4 +1,4 @@
-"""`lockstep list` and `lockstep runs`: the workloads that can be trained, and the runs on disk."""
+"""`lockstep list`, `lockstep runs` and `lockstep cache`: workloads, runs on disk, and what is kept for later."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.cli import argv as command
-from lockstep.storage import run_directory
+from lockstep.storage import run_directory, user_cache
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
 
@@ -26,6 +26,16 @@ class RunsOptions(ListOptions):
 
     runs_dir: str = "runs"
     """Folder that holds the runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions(ListOptions):
+    """Which cache, and whether to empty it."""
+
+    cache_dir: str = ""
+    """Folder of the cache; none = the user's, $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep."""
+    clear: bool = False
+    """Remove everything in it: it is made again when needed."""
 
 
 def list_workloads(arguments: list[str]) -> int:
@@ -66,4 +76,26 @@ def list_runs(arguments: list[str]) -> int:
         best = f"{row.best_score:.2f}" if row.best_score is not None else "-"
         when = f"{datetime.fromtimestamp(row.updated):%Y-%m-%d %H:%M}"
         print(f"{row.name:{width}}  {row.workload:10} {row.state:10} {row.step:>14,} {best:>9}  {when}")
+    return 0
+
+
+def show_cache(arguments: list[str]) -> int:
+    """The verb `cache`."""
+    usage = "lockstep cache [--clear] [--cache-dir DIR] [--json]"
+    command.offer_help(arguments, lambda _: command.help_text(usage, CacheOptions))
+    options = command.take_all(arguments, CacheOptions())
+    folder = Path(options.cache_dir) if options.cache_dir else user_cache.user_cache()
+    entries = user_cache.entries(folder)
+    if options.clear:
+        for entry in entries:
+            user_cache.remove(entry)
+    if options.json:
+        rows = [{"name": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in entries]
+        print(json.dumps({"folder": str(folder), "cleared": options.clear, "entries": rows}))
+        return 0
+    for entry in entries:
+        print(user_cache.described(entry))
+    total, done = sum(entry.size for entry in entries) / 1e6, "removed from" if options.clear else "in"
+    limit = "" if options.cache_dir else f" (limit {user_cache.LIMIT / 1e6:,.0f} MB)"
+    print(f"{total:,.1f} MB {done} {folder}{limit}")
     return 0

@@ -32,6 +32,7 @@ VERBS = {
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
+    "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
 }
 
 

@@ -18,7 +18,7 @@ from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import open_regular, parse_json
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Predicts, ReadsForeignWeights, UsedWithoutData
+from lockstep.workloads.capabilities import Predicts, UsedWithoutData
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def place_of(subject: Subject, device: str) -> "World":
 def load(subject: Subject, device: str) -> TrainedModel:
     """Build the subject's learner in a world of one rank and load the stored weights into it."""
     from lockstep.compute.ops import lstm_layout
+    from lockstep.storage.foreign_weights import is_foreign
     from lockstep.storage.weights import load_weights, shape_difference
 
     assert subject.path is not None
@@ -141,9 +142,8 @@ def load(subject: Subject, device: str) -> TrainedModel:
                 f"configuration: {problem}; give the --preset, --config and fields it was trained with"
             )
 
-    reader = subject.workload
-    if isinstance(reader, ReadsForeignWeights) and subject.path.suffix == reader.foreign_suffix:
-        weights, manifest = reader.read_foreign(subject.config, subject.path), None
+    if is_foreign(subject.path):
+        weights, manifest = dict(subject.workload.read_foreign(subject.config, subject.path)), None
         refuse_others(weights)
     else:
         weights, manifest = load_weights(subject.path, refuse_others)

@@ -4,12 +4,13 @@ import json
 from dataclasses import dataclass
 
 from lockstep.cli import argv as command
-from lockstep.cli.train import TrainOptions, help_for, ranks_here, read_config
+from lockstep.cli.train import TrainOptions, help_for, ranks_here
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.lanes import lanes_of_rank
 from lockstep.launch.machines import Machines
 from lockstep.run.plan import plan_rows
 from lockstep.workloads import registry
+from lockstep.workloads.requests import read_wanted
 
 USAGE = "lockstep plan WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE]... [--gpus N | --ranks N] [--json]"
 
@@ -27,7 +28,8 @@ def plan(arguments: list[str]) -> int:
     name, rest = command.take_subject(arguments, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
-    config, notes = read_config(workload, options, rest)
+    wanted = read_wanted(workload, options.preset, options.config or None, rest)
+    config, notes = wanted.config, list(wanted.notes)
     notes += [f"{'autotune':12} sizes like these are tried when the run starts"] if config.run.autotune else []
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     here, more_notes = ranks_here(config, options, machines)

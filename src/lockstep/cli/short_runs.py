@@ -17,6 +17,7 @@ from lockstep.distributed.world import World
 from lockstep.reporting.metrics import Stats, reduce
 from lockstep.run import arithmetic
 from lockstep.run.learner import Learner
+from lockstep.run.warm_start import warm_start
 from lockstep.storage import checkpoint
 from lockstep.storage.disk import write_durably
 from lockstep.storage.tensor_file import encode
@@ -30,7 +31,10 @@ def open_learner(world: World, workload: str, config_text: str, *, tf32: bool = 
     config = chosen.read_config(config_text)
     world = _divided(world, config)
     arithmetic.fix(config.run, world, tf32=tf32)
-    return chosen.build(config, world)
+    learner = chosen.build(config, world)
+    if config.run.load_model:
+        warm_start(learner, world, config, chosen)
+    return learner
 
 
 def _divided(world: World, config: AnyConfig) -> World:

@@ -1,7 +1,8 @@
 """`lockstep train` and `lockstep resume`: from arguments to a run, on any number of ranks."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,9 @@ from typing import Annotated
 from lockstep.cli import argv as command
 from lockstep.compute import kernels
 from lockstep.config.config import AnyConfig
-from lockstep.config.fields import Pattern, Range
+from lockstep.config.fields import Alias, Pattern, Range
 from lockstep.config.run_settings import FREE_TO_CHANGE
-from lockstep.config.sources import Resolved, choices, resolve
+from lockstep.config.sources import choices, resolve
 from lockstep.config.values import shown
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import environment, launcher, rank_process, resources
@@ -21,14 +22,16 @@ from lockstep.output import open_missing_streams, tell
 from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
+from lockstep.run.starting_point import StepBack, refuse_other_origin, step_back
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
+from lockstep.workloads.requests import Tune, read_wanted
 from lockstep.workloads.workload import Workload
 
 USAGE = (
     "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 )
-RESUME_USAGE = "lockstep resume RUN [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+RESUME_USAGE = "lockstep resume RUN [--from CHECKPOINT] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
 _HINT = (
     f"{'hint':12} preset base is meant for a GPU, an update can take minutes here; --preset small is meant for a CPU"
@@ -57,14 +60,16 @@ class ResumeOptions(LaunchOptions):
 
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
+    from_checkpoint: Annotated[str, Alias("from")] = ""
+    """Earlier checkpoint to resume from, as step-000000050000; what came later is set aside. None = the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(LaunchOptions):
     """The configuration to start from."""
 
-    preset: str = "base"
-    """Named configuration to start from; `lockstep list` shows them."""
+    preset: str = ""
+    """Named configuration to start from; `lockstep list` shows them. None = base, or of a branch its source's own."""
     config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """YAML file whose fields override the preset's."""
 
@@ -75,25 +80,27 @@ def train(arguments: list[str]) -> int:
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
     # A rank uses what its launcher resolved; the --config file may have changed since.
-    wanted = requested_run.received(workload.read_config) or read_wanted(
-        workload, _resolve(workload, options, rest), options
-    )
+    wanted = requested_run.received(workload.read_config) or _read_wanted(workload, options, rest)
     return start(workload, wanted, options, ["train", *arguments])
 
 
-def read_wanted(workload: Workload, resolved: Resolved[AnyConfig], options: LaunchOptions) -> RequestedRun:
-    """The run that is asked for, with sizes that are tuned for this machine if that is asked for, too."""
-    tuned, tried = _tuned(workload, resolved, options) if resolved.alternatives else (resolved.config, [])
-    config, notes = workload.fit(tuned, resolved.explicit)
-    advice = hints(workload, options.preset, config) if isinstance(options, TrainOptions) else []
-    return RequestedRun(resolved.config, config, (*tried, *notes, *advice))
+def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> RequestedRun:
+    wanted = read_wanted(workload, options.preset, options.config or None, overrides, tuner(workload, options))
+    # A branch without a preset has the sizes of its source.
+    preset = options.preset or ("" if wanted.config.run.branch_from else "base")
+    return replace(wanted, notes=(*wanted.notes, *hints(workload, preset, wanted.config)))
 
 
-def _tuned(workload: Workload, resolved: Resolved[AnyConfig], options: LaunchOptions) -> tuple[AnyConfig, list[str]]:
-    from lockstep.run import autotune
+def tuner(workload: Workload, options: LaunchOptions) -> Tune:
+    """How sizes are tried for a run that is started here."""
 
-    ranks, _ = ranks_here(resolved.config, options, Machines.parse(options.nnodes, options.rdzv_endpoint))
-    return autotune.tuned(resolved.alternatives, ranks, "lockstep.cli.short_runs:time_anew", workload.target)
+    def tuned(candidates: Sequence[AnyConfig]) -> tuple[AnyConfig, list[str]]:
+        from lockstep.run import autotune
+
+        ranks, _ = ranks_here(candidates[0], options, Machines.parse(options.nnodes, options.rdzv_endpoint))
+        return autotune.tuned(candidates, ranks, "lockstep.cli.short_runs:time_anew", workload.target)
+
+    return tuned
 
 
 def hints(workload: Workload, preset: str, config: AnyConfig) -> list[str]:
@@ -115,30 +122,34 @@ def resume(arguments: list[str]) -> int:
     run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
     # The folder may have been renamed since the run was started.
-    resolved = resolve(config.replace(run_name=run.name), overrides=rest)
-    config = resolved.config
+    stored = config.replace(run_name=run.name)
+    resolved = resolve(stored, overrides=rest)
     if resolved.alternatives:
         raise UserError("autotune: a run that exists keeps its sizes; leave it out")
+    config = resolved.config
+    refuse_other_origin(config, stored)
     if config.run.run_name != run.name:
         raise UserError(
             f"run_name {shown(config.run.run_name)}: a resumed run keeps its name, {run.name}; leave it out"
         )
     config = config.replace(runs_dir=str(run.path.parent))
-    wanted = requested_run.received(workload.read_config) or RequestedRun(config, config)
+    wanted = requested_run.received(workload.read_config)
+    if wanted is None:
+        wanted = RequestedRun(config, config, step_back=_step_back(run, options))
     return start(workload, wanted, options, ["resume", *arguments], must_resume=True)
 
 
-def read_config(workload: Workload, options: TrainOptions, overrides: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Resolve preset, file and flags, in rising priority; then choose sizes by the device if asked to.
-
-    Also returns lines that name the chosen sizes.
-    """
-    resolved = _resolve(workload, options, overrides)
-    return workload.fit(resolved.config, resolved.explicit)
-
-
-def _resolve(workload: Workload, options: TrainOptions, overrides: list[str]) -> Resolved[AnyConfig]:
-    return workload.resolve(options.preset, options.config or None, overrides)
+def _step_back(run: RunDirectory, options: ResumeOptions) -> StepBack | None:
+    if not options.from_checkpoint:
+        return None
+    # After a failure other launchers repeat the command, and each machine has a launcher of its own: the run would go
+    # back again and again.
+    if environment.launched() or Machines.parse(options.nnodes, options.rdzv_endpoint) is not None:
+        raise UserError(
+            f"--from {shown(options.from_checkpoint)}: one launcher of Lockstep on one machine can go back; with "
+            f"torchrun or several machines use `train ... --branch-from {run.path / 'checkpoints' / 'step-...'}`"
+        )
+    return step_back(run, options.from_checkpoint)
 
 
 def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
@@ -330,7 +341,17 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
         device = describe_device(world.device)
         plan = plan_lines(workload.name, config, world.size, device, world.carrier.description)
         lines, narrator = [*wanted.notes, *plan, *settings], workload.narrator(config, world)
-        session.train(run, workload.target, config, world, workload.build, lines, narrator)
+        session.train(
+            run,
+            workload.target,
+            config,
+            world,
+            workload.build,
+            lines,
+            narrator,
+            step_back=wanted.step_back,
+            reader=workload,
+        )
     return 0
 
 

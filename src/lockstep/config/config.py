@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from lockstep.config.outside import absolute_name
-from lockstep.config.run_settings import FREE_TO_CHANGE, RunSettings, automatic_lanes
+from lockstep.config.run_settings import FREE_TO_CHANGE, ORIGIN, RunSettings, automatic_lanes
 from lockstep.config.schema import Schema
 from lockstep.config.settings import Settings
 from lockstep.config.values import shown
@@ -237,7 +237,8 @@ class Config(Generic[A, W, N]):
 
     def changes_since(self, before: "AnyConfig") -> dict[str, tuple[Any, Any]]:
         """What makes this another experiment than the one before; a longer run is the same one."""
-        same = (FREE_TO_CHANGE | {self.algorithm.length_field}) - self.algorithm.forbids_resume(before.algorithm)
+        same = FREE_TO_CHANGE | ORIGIN | {self.algorithm.length_field}
+        same -= self.algorithm.forbids_resume(before.algorithm)
         return {name: values for name, values in self.differences(before).items() if name not in same}
 
     # What is said about it

@@ -51,7 +51,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Spelling:
-    """Another spelling of one of a field's choices: `Annotated[Literal["bf16"], Spelling("amp", "bf16")]`."""
+    """Another spelling of one of a field's values: `Annotated[Literal["bf16"], Spelling("amp", "bf16")]`."""
 
     text: str
     value: str
@@ -104,8 +104,10 @@ class Setting:
         words = "one of " + ", ".join((*self.choices, *self.spellings)) if self.choices else noun
         patterns = " and ".join(pattern.words for pattern in self.patterns)
         bounds = " and ".join(str(bounds) for bounds in self.ranges)
+        # Those of a choice are among its words already.
+        others = "" if self.choices else " or ".join(("", *self.spellings)).strip()
         may_be_none = self.optional or self.none_is_empty
-        return " ".join(filter(None, (patterns or words, bounds, "or none" if may_be_none else "")))
+        return " ".join(filter(None, (patterns or words, bounds, others, "or none" if may_be_none else "")))
 
 
 @dataclass(frozen=True)

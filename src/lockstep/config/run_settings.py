@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from lockstep.config.fields import Alias, Count, OffOrCount, Pattern, Range, Seed, Spelling, Steps
 from lockstep.config.settings import Settings
+from lockstep.config.values import shown
 from lockstep.errors import UserError
 
 DEFAULT_LANES = 8
@@ -13,6 +14,8 @@ DEFAULT_LANES = 8
 FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
 FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
+ORIGIN = {"load_model", "branch_from"}
+"""Where a new run begins: of no consequence once it has a checkpoint of its own."""
 RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
 _RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
@@ -49,14 +52,18 @@ class RunSettings(Settings):
     """Name of the run's folder; empty = workload and time."""
     runs_dir: Annotated[str, Pattern(".+", "the path of a folder"), Alias("logdir")] = "runs"
     """Folder that holds the runs."""
+    load_model: Annotated[str, Alias("checkpoint")] = ""
+    """Start with the weights of this run, checkpoint or file, as far as they fit; all else begins anew. None = new."""
+    branch_from: str = ""
+    """Start as a copy of this run (its newest checkpoint) or checkpoint, with other settings if given. None = new."""
     max_updates: Steps = 0
     """Stop after this many updates; 0 = no limit."""
     max_hours: Annotated[float, Range(at_least=0)] = 0.0
     """Stop after this many hours; 0 = no limit."""
     checkpoint_every: Annotated[Steps, Alias("save_freq")] = 50_000
     """Steps over all ranks between checkpoints; 0 = only at the end."""
-    keep: Count = 3
-    """How many checkpoints to keep, besides the best."""
+    keep: Annotated[int, Range(at_least=0), Spelling("all", "0")] = 3
+    """How many checkpoints to keep, besides the best; 0 = all of them."""
     eval_every: Annotated[Steps, Alias("eval_freq")] = 10_000
     """Steps (samples, where data is learned from) over all ranks between evaluations; 0 = never."""
     eval_episodes: Annotated[int, Range(at_least=1, at_most=10**9)] = 10
@@ -106,7 +113,12 @@ class RunSettings(Settings):
     """Words of the command that are no fields, and where they belong."""
 
     def validate(self) -> None:
-        """See that synchronisation, determinism and scaling go together."""
+        """See that origin, synchronisation, determinism and scaling go together."""
+        if self.load_model and self.branch_from:
+            raise UserError(
+                f"load_model {shown(self.load_model)}: a branch has the weights of its checkpoint; leave out one of "
+                "--load-model and --branch-from"
+            )
         if self.sync == "exact" and not self.deterministic:
             raise UserError("deterministic false: exact mode is deterministic; leave it on, or use --sync fast")
         if self.lr_scaling != "none" and self.scaling == "strong":

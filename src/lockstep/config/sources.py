@@ -1,7 +1,7 @@
 """Where settings come from, the later over the earlier: a preset, a YAML file, flags."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -95,24 +95,30 @@ def from_yaml(text: str, layout: Layout, source: str = "config.yaml") -> AnyConf
 
 def choices(words: Sequence[str], config_file: str | Path | None = None) -> dict[str, str]:
     """The algorithm and the network that a file or flags name: they decide which other settings there are."""
-    chosen = _chosen(read_file(config_file)) if config_file is not None else {}
+    return given(words, config_file, _CHOICES)
+
+
+def given(words: Sequence[str], config_file: str | Path | None, names: Collection[str]) -> dict[str, str]:
+    """The texts that a file or flags give for some settings of the run, before there is a schema to read the rest."""
+    chosen = _chosen(read_file(config_file), names) if config_file is not None else {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
         key, equals, text = word.removeprefix("--").removeprefix("run.").partition("=")
-        if key in _CHOICES and (equals or word.startswith("--")):
+        key = key.replace("-", "_")
+        if key in names and (equals or word.startswith("--")):
             chosen[key] = text if equals else following
     return chosen
 
 
 def choices_in(text: str, source: str = "config.yaml") -> dict[str, str]:
     """The algorithm and the network that a YAML text names."""
-    return _chosen(read_text(text, source))
+    return _chosen(read_text(text, source), _CHOICES)
 
 
 _CHOICES = ("algorithm", "network")
 
 
-def _chosen(leaves: list[Leaf]) -> dict[str, str]:
-    return {leaf.path[-1]: leaf.text for leaf in leaves if leaf.path[-1] in _CHOICES and leaf.text}
+def _chosen(leaves: list[Leaf], names: Collection[str]) -> dict[str, str]:
+    return {leaf.path[-1]: leaf.text for leaf in leaves if leaf.path[-1] in names and leaf.text}
 
 
 def _from_leaves(schema: Schema, leaves: list[Leaf], source: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -32,8 +32,9 @@ def from_text(setting: Setting, text: str | None) -> Any:
     """Read the value of a setting from its text; None stands for a YAML null."""
     if text is None or (setting.optional and text.lower() in ("none", "null", "")):
         return check(setting, None)
+    text = setting.spellings.get(text, text)
     if setting.kind is str:
-        return check(setting, setting.spellings.get(text, text))
+        return check(setting, text)
     if setting.kind is bool:
         if not is_switch_word(text):
             raise ValueError("not a switch")

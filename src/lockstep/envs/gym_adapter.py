@@ -104,7 +104,8 @@ class TensorGymEnv(gymnasium.Env[Floats, int], Generic[EnvT]):
         env = self.declaration.started(self._env)
         done = env.advance(self.declaration.checked_actions(np.asarray([action]), 1))
         info = {name: value.item() for name, value in done.info.items()}
-        return _array(done.observation)[0], float(done.reward), bool(done.terminated), bool(done.truncated), info
+        reward = float(_rewards(done.reward)[0])
+        return _array(done.observation)[0], reward, bool(done.terminated), bool(done.truncated), info
 
     def render(self) -> Rendering | None:  # type: ignore[override]
         """Draw the environment in the render mode; None without one."""
@@ -147,7 +148,7 @@ class TensorGymVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]], Gen
         if ended.any():
             infos |= _finals(_array(observation), facts, ended.numpy())
             observation = env.restart(ended)
-        return _array(observation), done.reward.numpy(), done.terminated.numpy(), done.truncated.numpy(), infos
+        return _array(observation), _rewards(done.reward), done.terminated.numpy(), done.truncated.numpy(), infos
 
     def render(self) -> tuple[Any, ...] | None:
         """Draw every environment in the render mode; None without one."""
@@ -177,6 +178,13 @@ def settings_from(env_id: str, kind: type[SettingsT], options: Mapping[str, Any]
 def _array(observation: Tensor) -> Floats:
     # Always a copy: the caller may keep it while the environment updates its tensors in place.
     return observation.numpy().astype(np.float32)
+
+
+def _rewards(reward: Tensor) -> NDArray[np.float64]:
+    """Rewards as Gymnasium has them, float64, each through its shortest decimal: -0.01, not -0.009999999776."""
+    # Most environments have a few different rewards, and writing a number takes long.
+    values, place = np.unique(reward.numpy(), return_inverse=True)
+    return values.astype("U32").astype(np.float64)[place]
 
 
 def _with_masks(values: dict[str, Any], mask: Mask) -> dict[str, Any]:

@@ -27,7 +27,6 @@ Teacher = Callable[[Any], Tensor]
 """A scripted expert: environment -> actions (E,). It may read the environment's state."""
 Describe = Callable[[Episodes], dict[str, Tensor]]
 """Additional metrics of finished episodes, by name; a metric may cover only some of the episodes."""
-FirstWeights = Callable[[], Mapping[str, Tensor]]
 """Reads the initial weights of a run. Called before its first step, so that a resumed run needs no file."""
 
 
@@ -138,7 +137,6 @@ class TeamProblem:
     """Earlier versions of the actor, as opponents; None = no self-play."""
     pool_update_every: int = 0
     """Gradient updates after which the current actor replaces the oldest version in the pool."""
-    first_weights: FirstWeights | None = None
     ragged: bool = False
     """Whether agents may leave before an episode's end and episodes may be truncated (see `TeamEnv`)."""
     hosted: bool = False

@@ -87,6 +87,10 @@ class Learner(ABC):
     def load(self, snapshot: Snapshot) -> None:
         """Continue from a state that `state` returned, saved by any number of ranks."""
 
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over some or all weights of another model before the first step; everything else begins anew."""
+        self.model.load_state_dict({**self.model.state_dict(), **weights})
+
     def timings(self) -> dict[str, float]:
         """This rank's seconds since the last call, by part: environment, acting, learning, ..."""
         return {}

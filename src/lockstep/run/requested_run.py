@@ -7,12 +7,13 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
 from lockstep.launch import environment
 from lockstep.launch.rank_process import LAUNCHER_VARIABLE
+from lockstep.run.starting_point import StepBack
 
 VARIABLE = "LOCKSTEP_WANTED"
 
@@ -27,6 +28,8 @@ class RequestedRun:
     """The same with sizes chosen for the device, if the user asked for that."""
     notes: tuple[str, ...] = ()
     """Lines to print about it."""
+    step_back: StepBack | None = None
+    """The earlier checkpoint to resume from, if the user chose one."""
 
     def named(self, name: str) -> "RequestedRun":
         """A copy with a name for the run."""
@@ -36,7 +39,13 @@ class RequestedRun:
 @contextlib.contextmanager
 def handed_over(wanted: RequestedRun) -> Iterator[None]:
     """Processes started within this context find the run in their environment; see `received`."""
-    content = {"asked": to_yaml(wanted.asked), "config": to_yaml(wanted.config), "notes": wanted.notes}
+    back = wanted.step_back
+    content = {
+        "asked": to_yaml(wanted.asked),
+        "config": to_yaml(wanted.config),
+        "notes": wanted.notes,
+        "step_back": asdict(back) if back else None,
+    }
     os.environ[VARIABLE] = json.dumps(content)
     try:
         yield
@@ -55,4 +64,5 @@ def received(read: Callable[[str, str], AnyConfig]) -> RequestedRun | None:
         return None
     content = json.loads(text)
     asked, config = (read(content[name], VARIABLE) for name in ("asked", "config"))
-    return RequestedRun(asked, config, tuple(content["notes"]))
+    back = content["step_back"]
+    return RequestedRun(asked, config, tuple(content["notes"]), StepBack(**back) if back else None)

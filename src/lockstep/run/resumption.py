@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.config.config import AnyConfig
+from lockstep.config.config import NETWORK, AnyConfig
 from lockstep.config.sources import from_yaml
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
@@ -13,12 +13,10 @@ from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_js
 from lockstep.launch.failures import is_out_of_memory
 from lockstep.run.learner import Learner, refuse_other_record
 from lockstep.storage import checkpoint, checkpoint_retention
-from lockstep.storage.manifest import Damaged, Manifest
+from lockstep.storage.manifest import MADE_WITH, Damaged, Manifest
 from lockstep.storage.outline import find_misfit, notes_problem, state_problem
 from lockstep.storage.run_directory import RunDirectory
 
-MADE_WITH = "config"
-"""The manifest's key for the configuration that its checkpoint was made with."""
 _UNFIT = (RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError)
 """What a learner may raise when it loads a state that is not its own."""
 
@@ -33,6 +31,8 @@ class Resumption:
     world: World
     learner: Learner
     say: Callable[[str], None]
+    only: Path | None = None
+    """The checkpoint to resume from, if the user chose one; no other is tried."""
     _refused: dict[str, str] = field(default_factory=dict)
     """Why intact checkpoints were refused, by name."""
     _said: set[str] = field(default_factory=set)
@@ -54,7 +54,11 @@ class Resumption:
     def _newest(self) -> Path | None:
         """The newest checkpoint not yet refused. Rank 0 searches and shares the result."""
         found = self.world.led(
-            lambda: str(checkpoint_retention.newest_valid(self.run.path, self._say_once, self._problem) or "")
+            lambda: str(
+                checkpoint_retention.newest_valid(self.run.path, self._say_once, self._problem) or ""
+                if self.only is None
+                else checkpoint_retention.chosen_valid(self.only, self._problem)
+            )
         )
         return Path(found) if found else None
 
@@ -106,7 +110,11 @@ class Resumption:
         if not changed or not misfit.by_settings:
             return misfit.problem
         if misfit.problem.startswith(checkpoint.MODEL):
-            raise UserError(f"{path}: {misfit.problem}; a run keeps its network: resume with the sizes it had")
+            shaping = self._changed(manifest, of_network=True) or changed
+            raise UserError(
+                f"{path}: {misfit.problem}; a run keeps its network: it was made with {shaping}; give what it had, or "
+                "take over its weights alone, as far as they fit, in a new run with --load-model"
+            )
         # Other shapes that follow from settings are left to the learner: it may accept them, or name the setting.
         return ""
 
@@ -118,6 +126,10 @@ class Resumption:
         notes |= snapshot.state.pop("loop")
         try:
             self.learner.load(snapshot)
+        except UserError as error:
+            # The learner says what does not fit; which setting was another one is known here.
+            changed = self._changed(checkpoint.read_manifest(path))
+            raise UserError(f"{error}; {path} was made with {changed}" if changed else str(error)) from error
         except _UNFIT as error:
             problem = f"{type(error).__name__}: {error}"
             if is_out_of_memory(problem):
@@ -130,12 +142,15 @@ class Resumption:
         changed = self._changed(checkpoint.read_manifest(path))
         if changed:
             raise UserError(
-                f"{path}: cannot be resumed ({problem}); it was made with {changed}: resume with the settings it had"
+                f"{path}: cannot be resumed ({problem}); it was made with {changed}: give the settings it had"
             )
         return problem
 
-    def _changed(self, manifest: Manifest) -> str:
-        """The settings that changed since a checkpoint was made, as text; empty if none did."""
+    def _changed(self, manifest: Manifest, of_network: bool = False) -> str:
+        """The flags that changed since a checkpoint was made, as text; empty if none did.
+
+        `of_network`: only the network's and the problem's, which decide the shapes of weights.
+        """
         stored = manifest.lookup(MADE_WITH)
         try:
             # Checkpoints without their own configuration were made with the run's.
@@ -143,5 +158,10 @@ class Resumption:
             before = from_yaml(text, self.config.layout)
         except UserError:
             return "settings that this version does not know"
-        changes = self.config.changes_since(before)
-        return ", ".join(f"{name} {shown(old)} and not {shown(new)}" for name, (old, new) in changes.items())
+        sections, layout = self.config.layout.schema.section_of, self.config.layout
+        shaping = {layout.workload_name, NETWORK}
+        return ", ".join(
+            f"--{name.replace('_', '-')} {shown(old)} and not {shown(new)}"
+            for name, (old, new) in self.config.changes_since(before).items()
+            if not of_network or sections[name] in shaping
+        )

@@ -3,13 +3,15 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 from lockstep import failpoints
 from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
-from lockstep.errors import RunFailed
+from lockstep.errors import NoValidCheckpoint, RunFailed
 from lockstep.launch.environment import job
 from lockstep.launch.heartbeat import FINISHED, Heartbeat
 from lockstep.reporting.display import Display, Narrated, Narrator, open_display
@@ -17,12 +19,19 @@ from lockstep.reporting.journal import Journal
 from lockstep.run import arithmetic, consensus
 from lockstep.run.learner import Learner
 from lockstep.run.loop import Loop
-from lockstep.run.resumption import MADE_WITH, Resumption
+from lockstep.run.resumption import Resumption
+from lockstep.run.starting_point import StepBack, is_checkpoint
+from lockstep.run.warm_start import ModelReader, warm_start
 from lockstep.storage import checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
+from lockstep.storage.checkpoint_retention import CHECKPOINTS
+from lockstep.storage.manifest import MADE_WITH
 from lockstep.storage.run_directory import RunDirectory, State
+from lockstep.storage.set_aside import is_aside, set_aside
+from lockstep.untrusted import is_folder
 
 Build = Callable[[AnyConfig, World], Learner]
+T = TypeVar("T")
 
 
 class Session:
@@ -55,26 +64,62 @@ class Session:
             may_publish=self._make_ready,
         )
 
-    def resume(self, notes: dict[str, float]) -> bool:
-        """Take up the newest checkpoint that verifies and fits, if there is one."""
+    def resume(self, notes: dict[str, float], back: StepBack | None = None) -> bool:
+        """Take up the newest checkpoint that verifies and fits, if there is one; or the one to go `back` to.
+
+        Going back sets aside what came later, after the checkpoint was loaded: a refused resume changes nothing.
+        """
         failpoints.reach("resume")
-        resumption = Resumption(self._run, self._workload, self._config, self._world, self.learner, self._say)
-        found = resumption.take_up()
+        root = self._run.path
+        # A restart after the run went back continues from the newest one, as always.
+        if back is not None and self._world.led(partial(is_aside, root, back.aside)):
+            back = None
+        only = root / CHECKPOINTS / back.checkpoint if back else None
+        found = self._resumption(self._run, only).take_up()
         if found is None:
             return False
         path, remembered = found
         notes |= remembered
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
+        if back is not None:
+            self._say(self._led_on_disk(partial(set_aside, root, self.learner.steps, back.aside)))
+        # The best so far may have been set aside, or removed by the user; then the next evaluation is the best.
+        if not self._world.led(lambda: is_folder(root / "best")):
+            notes["best"] = -math.inf
         return True
+
+    def _resumption(self, run: RunDirectory, only: Path | None) -> Resumption:
+        return Resumption(run, self._workload, self._config, self._world, self.learner, self._say, only)
+
+    def begin(self, reader: ModelReader | None) -> None:
+        """Start a new run from what its configuration names: another run's checkpoint, a model's weights or nothing."""
+        origin = self._config.run
+        if origin.branch_from:
+            self._branch(Path(origin.branch_from))
+        elif origin.load_model:
+            assert reader is not None, "a run with a load_model needs its workload to read it"
+            for line in warm_start(self.learner, self._world, self._config, reader):
+                self._say(line)
+
+    def _branch(self, source: Path) -> None:
+        # Best score and seconds of training stay behind with the source: this run has no best/ yet.
+        single = self._world.led(lambda: is_checkpoint(source))
+        run = RunDirectory(source.parents[1] if single else source)
+        found = self._resumption(run, source if single else None).take_up()
+        if found is None:
+            raise NoValidCheckpoint(f"{source}: has no checkpoint to branch from")
+        self._say(f"branched from {found[0]} (update {self.learner.updates:,})")
 
     def write_config(self) -> None:
         """Make this the run's configuration: after `resume`, since one that is refused must leave the run alone."""
+        self._led_on_disk(lambda: self._run.write_config(self._config_text, self._workload))
 
-        def write() -> None:
+    def _led_on_disk(self, write: Callable[[], T]) -> T:
+        def on_disk() -> T:
             with _disk_errors():
-                self._run.write_config(self._config_text, self._workload)
+                return write()
 
-        self._world.led(write)
+        return self._world.led(on_disk)
 
     def save(self, notes: dict[str, float]) -> None:
         """Begin a checkpoint of the run as it is now; it is written while the training continues."""
@@ -132,8 +177,14 @@ def train(
     build: Build,
     plan: list[str],
     narrator: Narrator | None = None,
+    *,
+    step_back: StepBack | None = None,
+    reader: ModelReader | None = None,
 ) -> Learner:
-    """Train a run to its end, from its newest checkpoint if it has one. Called by every rank."""
+    """Train a run to its end, from its newest checkpoint if it has one. Called by every rank.
+
+    `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`.
+    """
     world = world.with_lanes(config.effective_lanes, config.run.sync)
     with arithmetic.restored(), _opened(run, world) as may_publish:
         arithmetic.fix(config.run, world)
@@ -144,7 +195,11 @@ def train(
         try:
             for line in plan:
                 display.say(line)
-            return _conduct(session, run, config, world, learner, display, narrator)
+            notes: dict[str, float] = {}
+            resumed = session.resume(notes, step_back)
+            if not resumed:
+                session.begin(reader)
+            return _conduct(session, run, config, world, learner, display, narrator, notes if resumed else None)
         finally:
             display.close()
 
@@ -157,9 +212,10 @@ def _conduct(
     learner: Learner,
     display: Display,
     narrator: Narrator | None,
+    remembered: dict[str, float] | None,
 ) -> Learner:
-    loop_notes: dict[str, float] = {}
-    resumed = session.resume(loop_notes)
+    """Train from where the learner is now; `remembered`: the loop's notes of a resumed run, None for a new one."""
+    resumed = remembered is not None
     failpoints.reach("resume")
     session.write_config()
     failpoints.reach("resume")
@@ -170,12 +226,15 @@ def _conduct(
     failpoints.reach("resume")
     session.before_publishing = journal.sync
     loop = Loop(learner, world, config, journal, session, display)
-    loop.notes |= loop_notes
+    loop.notes |= remembered or {}
     journal.start(learner.steps)
     fingerprint = loop.compare_replicas()
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
     status: State = "stopped"
     try:
+        if config.run.branch_from and not resumed:
+            # At once: from here on the branch needs its source no more.
+            session.save(loop.notes)
         if learner.done():
             display.say(f"the run is at its end: give it more with {config.length_flag} N")
         loop.run()

@@ -138,10 +138,9 @@ def expected_manifest(path: Path, expect: Mapping[str, Any]) -> Manifest:
     for name, expected in {"kind": "checkpoint", **expect}.items():
         if manifest.lookup(name) != expected:
             # .80: the stored value is untrusted and may be a megabyte long.
-            raise UserError(
-                f"{path}: {name} is {manifest.lookup(name)!r:.80} in the checkpoint and {expected!r} in this run; "
-                "resume with the run's own configuration, or choose another --run-name"
-            )
+            found = f"{manifest.lookup(name)!r:.80}"
+            way_out = f"give --lanes {found}" if name == "lanes" else "choose another --run-name"
+            raise UserError(f"{path}: {name} is {found} in the checkpoint and {expected!r} in this run; {way_out}")
     return manifest
 
 

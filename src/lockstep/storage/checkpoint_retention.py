@@ -33,9 +33,8 @@ def newest_valid(
     for torn in _unfinished(Path(root) / CHECKPOINTS):
         report(f"{torn}: an unfinished write, ignored")
     tried = []
-    for path in reversed(_steps(root)):
-        # Cheapest check first: sizes, then the caller's own check, then hashes.
-        problems = inspect(path, contents=False) or list(filter(None, [problem_of(path)])) or inspect(path)
+    for path in reversed(steps_on_disk(root)):
+        problems = _problems(path, problem_of)
         if not problems:
             return path
         tried.append(f"{path.name} ({_shortened(problems)})")
@@ -49,23 +48,36 @@ def newest_valid(
     return None
 
 
+def chosen_valid(path: Path, problem_of: Callable[[Path], str] = lambda _: "") -> Path:
+    """A checkpoint that the user chose; NoValidCheckpoint if it does not verify. `problem_of`: as in `newest_valid`."""
+    if problems := _problems(path, problem_of):
+        raise NoValidCheckpoint(
+            f"{path}: damaged, not used: {_shortened(problems)}; choose another one; `lockstep verify RUN` lists them"
+        )
+    return path
+
+
+def _problems(path: Path, problem_of: Callable[[Path], str]) -> list[str]:
+    # Cheapest check first: sizes, then the caller's own check, then hashes.
+    return inspect(path, contents=False) or list(filter(None, [problem_of(path)])) or inspect(path)
+
+
 def verify_run(root: Path) -> dict[str, list[str]]:
     """The problems of every checkpoint of a run and of best/ and final/, by name; an empty list means intact."""
     # lexists: a dangling link is a problem to report, not an absent directory.
-    stored = _steps(root) + [path for name in WEIGHTS if os.path.lexists(path := Path(root) / name)]
+    stored = steps_on_disk(root) + [path for name in WEIGHTS if os.path.lexists(path := Path(root) / name)]
     return {path.relative_to(root).as_posix(): inspect(path) for path in stored}
 
 
 def prune(root: Path, keep: int, protect: set[Path]) -> None:
-    """Remove checkpoints beyond the newest `keep` valid ones, and unfinished ones. Rank 0 only, between saves.
+    """Remove checkpoints beyond the newest `keep` valid ones (0: none), and unfinished ones. Rank 0, between saves.
 
     Nothing is removed unless the newest verifies. Older ones were hashed when they were the newest; here only their
     sizes are compared.
     """
-    assert keep >= 1, "at least one checkpoint is kept"
     if not is_folder(Path(root) / CHECKPOINTS):
         return
-    newest_first = _steps(root)[::-1]
+    newest_first = steps_on_disk(root)[::-1]
     if not newest_first or inspect(newest_first[0]):
         return
     protected = {path.resolve() for path in protect}
@@ -74,7 +86,7 @@ def prune(root: Path, keep: int, protect: set[Path]) -> None:
         if kept < keep:
             # A damaged one does not count towards `keep`, and stays until it is older than those that do.
             kept += not inspect(path, contents=False)
-        elif path.resolve() not in protected:
+        elif keep and path.resolve() not in protected:
             _remove(path)
     _sweep(Path(root) / CHECKPOINTS, step_of(newest_first[0].name) or 0)
 
@@ -113,7 +125,7 @@ def _discard(torn: Path) -> None:
             torn.unlink()
 
 
-def _steps(root: Path) -> list[Path]:
+def steps_on_disk(root: Path) -> list[Path]:
     """The run's checkpoints, oldest first. Links are never followed: their targets do not belong to the run."""
     folder = Path(root) / CHECKPOINTS
     if folder.is_symlink():

@@ -27,6 +27,8 @@ MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 CONFIG = "config.yaml"
+MADE_WITH = "config"
+"""The key in `extra` for the configuration that a checkpoint was made with."""
 _LANES = "lanes"
 _CHANGED = "content changed, its sha256 is not the one in the manifest"
 # Texts are parsed as a whole, so their sizes are limited (bytes). Tensor files are checked by their headers instead.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 State = Literal["running", "finished", "stopped"]
 # Everything that a run may write to inside its directory.
-_FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb")
+_FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb", "aside")
 METRICS = "metrics.jsonl"
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""

@@ -5,11 +5,13 @@ stack machine. Here `pickletools` disassembles it, and only the opcodes that bui
 class or function becomes a `Foreign` record of its name and arguments: the name is never imported.
 """
 
+import io
 import math
 import os
 import pickletools
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +42,8 @@ _TENSOR_MAKERS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tens
 _WRAPPERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 # Bytes. Values are stored outside the pickle, so that a real one stays far below this.
 _LARGEST_PICKLE = 64 << 20
+_LARGEST_INSIDE = 1 << 30
+_LONGEST_WORD = 16
 # A zip entry's local file header; its last two fields are the lengths of the name and of the extra field behind it.
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 
@@ -62,16 +66,31 @@ class _Name:
     full: str
 
 
-def read_torch_file(path: Path) -> Any:
+def read_torch_file(path: Path, inside: str = "") -> Any:
     """The content of a `torch.save` file: dicts, lists, tuples, numbers, strings, tensors (on the CPU) and `Foreign`s.
 
     Tensors are memory-mapped: a large file takes no memory until its values are used. ValueError for other files.
+    `inside`: the name of the `torch.save` file in an archive of several, as Stable-Baselines3 writes; read as a whole.
     """
     try:
         with open_regular(Path(path), links=True) as file, zipfile.ZipFile(file) as archive:
-            return _Reader(file, archive).read()
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            if not inside:
+                return _Reader(file, archive).read()
+            packed = io.BytesIO(_entry(archive, inside, _LARGEST_INSIDE))
+            with zipfile.ZipFile(packed) as own:
+                return _Reader(packed, own).read()
+    # zipfile raises RuntimeError for an encrypted entry.
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"not a torch.save file ({error})") from error
+
+
+def _entry(archive: zipfile.ZipFile, name: str, at_most: int) -> bytes:
+    """An entry of an archive, refused by the size it claims: zipfile never unpacks more than that."""
+    if name not in archive.namelist():
+        raise ValueError(f"has no {name} in it")
+    if archive.getinfo(name).file_size > at_most:
+        raise ValueError(f"its {name} is larger than {max(at_most >> 20, 1)} MB")
+    return archive.read(name)
 
 
 class _Reader:
@@ -84,14 +103,13 @@ class _Reader:
             raise ValueError("not a torch.save file (it has no data.pkl, or several)")
         self._pickle, self._folder = pickles[0], pickles[0].removesuffix("data.pkl")
         # Storages are mapped as they are, in this machine's byte order. Old files do not state theirs.
-        if f"{self._folder}byteorder" in archive.namelist() and archive.read(f"{self._folder}byteorder") != b"little":
+        order = f"{self._folder}byteorder"
+        if order in archive.namelist() and _entry(archive, order, _LONGEST_WORD) != b"little":
             raise ValueError("its numbers are big-endian, which Lockstep does not read")
         self._storages: dict[str, Tensor] = {}
 
     def read(self) -> Any:
-        if self._archive.getinfo(self._pickle).file_size > _LARGEST_PICKLE:
-            raise ValueError(f"its data.pkl is larger than {_LARGEST_PICKLE >> 20} MB")
-        program = self._archive.read(self._pickle)
+        program = _entry(self._archive, self._pickle, _LARGEST_PICKLE)
         try:
             return _Machine(self._storage).run(program)
         # Opcodes in an order that no pickler writes fail wherever they happen to: an empty stack, a wrong operand.
@@ -128,6 +146,9 @@ class _Reader:
         start = entry.header_offset + _LOCAL_HEADER.size + name_length + extra_length
         if start + entry.file_size > self._file.seek(0, os.SEEK_END):
             raise ValueError(f"{name} reaches beyond the end of the file")
+        if isinstance(self._file, io.BytesIO):
+            held = self._file.getbuffer()[start : start + entry.file_size]
+            return torch.frombuffer(bytearray(held), dtype=torch.uint8)
         # Mode "c", copy on write: torch requires writable memory, and the file must not change.
         return torch.from_numpy(np.memmap(self._file, np.uint8, "c", offset=start, shape=(entry.file_size,)))
 

@@ -15,7 +15,16 @@ from lockstep.errors import NoValidCheckpoint, UserError
 from lockstep.storage import manifest as manifests
 from lockstep.storage.checkpoint_retention import WEIGHTS, newest_valid
 from lockstep.storage.disk import TEMPORARY, replace_directory, sync_directory, temporary_name, write_durably
-from lockstep.storage.manifest import CONFIG, MANIFEST, MODEL, CheckpointFailed, Damaged, FileRecord, Manifest
+from lockstep.storage.manifest import (
+    CONFIG,
+    MADE_WITH,
+    MANIFEST,
+    MODEL,
+    CheckpointFailed,
+    Damaged,
+    FileRecord,
+    Manifest,
+)
 from lockstep.storage.tensor_file import TensorSpec, decode, encode, plain_names, read_header
 from lockstep.untrusted import open_regular
 
@@ -89,6 +98,25 @@ def load_weights(path: Path, fits: Fits = lambda _: None) -> tuple[dict[str, Ten
             return plain_names(decode(file.read())), None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def stored_config(path: Path) -> str:
+    """The configuration that the model at a path was made with, as YAML; empty if none is stored with it."""
+    path = Path(path)
+    folder = _stored_model(path) if path.is_dir() else path.parent
+    if (folder / MANIFEST).exists():
+        manifest = read_manifest(folder)
+        if CONFIG not in manifest.files:
+            made_with = manifest.lookup(MADE_WITH)
+            return made_with if isinstance(made_with, str) else ""
+        try:
+            return manifests.read_file(folder, CONFIG, manifest.files[CONFIG]).decode()
+        except (Damaged, UnicodeDecodeError) as damage:
+            refuse(folder, str(damage))
+    if path.suffix != ".safetensors":
+        return ""
+    with open_regular(path, links=True) as file:
+        return read_header(file)[1].get("config", "")
 
 
 def shape_difference(stored: Mapping[str, Tensor | TensorSpec], needed: Mapping[str, Tensor]) -> str:

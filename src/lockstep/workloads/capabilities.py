@@ -177,16 +177,6 @@ class Exports(Protocol):
 
 
 @runtime_checkable
-class ReadsForeignWeights(Protocol):
-    """Reads another program's files of weights."""
-
-    foreign_suffix: ClassVar[str]
-
-    def read_foreign(self, config: Any, path: Path) -> "dict[str, Tensor]":
-        """The weights in such a file, under the names of our network."""
-
-
-@runtime_checkable
 class HasPeers(Protocol):
     """Can be trained with other programs, for comparison."""
 

@@ -18,6 +18,8 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.distributed.world import World
     from lockstep.reporting.display import Narrator
     from lockstep.reporting.evaluation import Evaluation
@@ -69,6 +71,29 @@ class Workload(ABC):
 
     def check_kept(self, config: Any, model: Path) -> None:  # noqa: B027 - most workloads need nothing else
         """Raise UserError if something that a stored model needs besides its weights is missing."""
+
+    def read_foreign(self, config: Any, path: Path) -> "Mapping[str, Tensor]":
+        """Weights that another program stored (.pt, .pth, .zip), under the names of the configuration's network.
+
+        By default a state dict that has our names already.
+        """
+        from lockstep.storage.foreign_weights import read_state_dict
+
+        return read_state_dict(path)
+
+    def adapted_weights(
+        self,
+        config: Any,
+        world: "World",
+        source: Path,
+        weights: "Mapping[str, Tensor]",
+        needed: "Mapping[str, Tensor]",
+    ) -> "Mapping[str, Tensor]":
+        """The weights of a model at `source` for this configuration's network, which has the weights `needed`.
+
+        For weights that mean another thing with other data, such as a row for each name. Called by every rank.
+        """
+        return weights
 
     def narrator(self, config: Any, world: "World") -> "Narrator | None":
         """A function that reports the progress of a run in the workload's own format, if it has one."""

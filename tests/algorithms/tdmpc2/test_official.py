@@ -1,10 +1,10 @@
-"""Checkpoints of the official program: both layouts, and files that are not checkpoints."""
+"""Weights of the official program: both layouts, and those of others."""
 
 import pytest
 import torch
 
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model
-from lockstep.algorithms.tdmpc2.model.official import read_official
+from lockstep.algorithms.tdmpc2.model.official import converted, is_official
 from lockstep.errors import UserError
 
 NETWORKS = {
@@ -44,40 +44,23 @@ def official_state(model, old):
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_both_layouts_give_the_models_own_names(tmp_path, old, tasks):
+def test_both_layouts_give_the_models_own_names(old, tasks):
     source = model(tasks)
-    torch.save({"model": official_state(source, old)}, tmp_path / "agent.pt")
-    found = read_official(tmp_path / "agent.pt")
-    expected = {name: value for name, value in source.state_dict().items() if name != "value_scale"}
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    state = official_state(source, old)
+    assert is_official(state)
+    found = converted(state)
+    # Its value scale is not stored: it starts at one, as in a new model.
+    assert found.keys() == source.state_dict().keys() and float(found["value_scale"]) == 1.0
+    assert all(torch.equal(found[name], value) for name, value in source.state_dict().items())
 
 
-def test_a_bare_state_dict_is_read_too(tmp_path):
-    torch.save(official_state(model(), old=False), tmp_path / "agent.pt")
-    assert "policy.layers.0.weight" in read_official(tmp_path / "agent.pt")
+def test_other_weights_are_told_apart():
+    assert not is_official({"weight": torch.zeros(2)})
+    assert not is_official(model().state_dict())
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ({"model": {"weight": torch.zeros(2)}}, "no weights of a tdmpc2 world model"),
-        ([1, 2], "no weights of a tdmpc2 world model"),
-        ({"model": {**official_state(model(), old=False), "_encoder.rgb.2.weight": torch.zeros(1)}}, "_encoder.rgb.2"),
-    ],
-)
-def test_other_content_is_refused_in_one_line(tmp_path, content, reason):
-    torch.save(content, tmp_path / "agent.pt")
-    with pytest.raises(UserError, match=reason) as caught:
-        read_official(tmp_path / "agent.pt")
+def test_a_model_of_images_is_refused_by_the_name_of_its_layer():
+    state = {**official_state(model(), old=False), "_encoder.rgb.2.weight": torch.zeros(1)}
+    with pytest.raises(UserError, match=r"_encoder\.rgb\.2\.weight") as caught:
+        converted(state)
     assert "\n" not in str(caught.value)
-
-
-def test_broken_and_missing_files_are_refused_in_one_line(tmp_path):
-    torch.save({"model": official_state(model(), old=False)}, tmp_path / "agent.pt")
-    whole = (tmp_path / "agent.pt").read_bytes()
-    (tmp_path / "agent.pt").write_bytes(whole[: len(whole) // 2])
-    for name in ("agent.pt", "absent.pt"):
-        with pytest.raises(UserError, match=f"checkpoint .*{name}: ") as caught:
-            read_official(tmp_path / name)
-        assert "\n" not in str(caught.value)

@@ -69,6 +69,12 @@ def test_a_step_returns_plain_numbers_and_the_board_as_it_ended():
     assert observation[0].ravel().nonzero()[0].tolist() == [9, 10, 11]
 
 
+def test_a_reward_is_the_number_of_the_rules_and_not_its_float32_widened():
+    env = SnakeGymEnv(grid_size=12)
+    env.reset(seed=1)
+    assert env.step(2)[1] == -0.01
+
+
 def test_both_render_modes_show_the_board():
     assert SnakeGymEnv.metadata["render_fps"] == 10
     picture, drawing = (SnakeGymEnv(render_mode=mode, grid_size=5) for mode in ("rgb_array", "ansi"))

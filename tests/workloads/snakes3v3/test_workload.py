@@ -9,7 +9,6 @@ from lockstep.cli.main import main
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
-from lockstep.storage.weights import save_weights
 from lockstep.workloads.snakes3v3.observations.observe import SIZES
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, SCHEDULES
 from lockstep.workloads.snakes3v3.settings import ObservationKind
@@ -31,14 +30,6 @@ def guide(arguments):
 def make(**changes):
     config = debug(**changes)
     return SNAKES.build(config, World().with_lanes(config.effective_lanes, config.run.sync))
-
-
-def store(folder, **changes):
-    """The weights of an untrained run, stored as a run stores them."""
-    config = debug(**changes)
-    weights = dict(make(**changes).model.state_dict())
-    save_weights(folder, weights, config_text=to_yaml(config), workload="snakes3v3", step=1, extra={})
-    return str(folder)
 
 
 @pytest.mark.parametrize("name", SNAKES.presets)
@@ -110,7 +101,7 @@ def test_wrong_settings_are_refused_in_one_line(setting, message):
             "opponent_evasion_start_episode 100 lies beyond",
         ),
         ("--buffer-size 31", "buffer_size 31 is less than one batch (32); raise --buffer-size to 32"),
-        ("--load-model nowhere", "nowhere: no such run"),
+        ("--load-model nowhere", "load_model nowhere: no such run, checkpoint or file"),
         ("--algo td3", "algo td3"),
         ("--model-episode 5", "model-episode 5"),
     ],
@@ -131,47 +122,13 @@ def test_every_field_has_a_line_of_help():
     assert [item.name for group in groups for item in group.fields if not item.doc.endswith(".")] == []
 
 
-def test_load_model_starts_from_the_weights_of_an_earlier_run(tmp_path):
-    path = store(tmp_path / "old", seed=7)
-    learner = make(load_model=path, learning_starts=2048)
-    fresh = make()
-    before = next(learner.model.parameters()).clone()
-    assert torch.equal(before, next(fresh.model.parameters()))
-    learner.step()
-    old = make(seed=7)
+def test_a_warm_start_takes_over_weights_targets_and_the_pool_of_opponents():
+    learner, old = make(), make(seed=7)
+    learner.begin_with(old.model.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(learner.model.parameters(), old.model.parameters(), strict=True))
     past = next(learner._problem.opponent_pool.networks[0].parameters())
     assert torch.equal(past, next(old.model.actor.parameters()))
-
-
-def test_load_model_finds_a_run_by_its_name(tmp_path):
-    (tmp_path / "mine").mkdir()
-    store(tmp_path / "mine" / "final", seed=7)
-    SNAKES.fit(debug(load_model="mine", runs_dir=str(tmp_path)), set())
-
-
-@pytest.mark.parametrize(
-    ("trained", "message"),
-    [
-        ({"observation": "jidi26"}, "sees 26 numbers, observation rich has .*; add --observation jidi26"),
-        ({"hidden_size": 16}, r"tensor actor.0.bias is \(16,\) in the file and \(32,\) in the network"),
-        ({"critic": "vectors"}, "tensor critic.0.layers.0.weight is .* in the file and"),
-        ({"twin_critics": False}, "tensor critic.1.layers.0.bias is missing in the file"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused_before_anything_starts(tmp_path, monkeypatch, capsys, trained, message):
-    path = store(tmp_path / "old", **trained)
-    with pytest.raises(UserError, match=message):
-        SNAKES.fit(debug(load_model=path), set())
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "snakes3v3", "--preset", "debug", "--load-model", path]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_missing_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no such run"):
-        SNAKES.fit(debug(load_model=str(tmp_path / "nothing")), set())
+    assert learner.steps == learner.updates == 0
 
 
 @pytest.mark.parametrize("critic", ["actions", "vectors"])

@@ -53,7 +53,7 @@ def test_many_accounts_start_anew_within_the_step_that_ended_them():
         _, _, terminated, truncated, infos = env.step(np.array([1, 2, 0]))
         assert not terminated.any() and "final_obs" not in infos
     observation, reward, terminated, truncated, infos = env.step(np.array([0, 0, 0]))
-    assert terminated.all() and not truncated.any() and reward.dtype == np.float32
+    assert terminated.all() and not truncated.any() and reward.dtype == np.float64
     assert infos["_final_obs"].all() and not infos["_profit"].any()
     assert infos["final_info"]["open_positions"].tolist() == [3, 3, 0]
     assert not np.array_equal(infos["final_obs"][0], observation[0])

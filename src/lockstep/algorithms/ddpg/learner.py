@@ -84,8 +84,6 @@ class DDPGLearner(Learner):
     def step(self) -> list[Stats]:
         """One round: n_steps of every environment, with the gradient updates in between. Called by every rank."""
         settings = self._settings
-        if self.steps == 0:
-            self._load_first_weights()
         rates = self._set_rates()
         # A function of the steps over all ranks, so exploration does not depend on the world size.
         epsilon = [settings.epsilon_after(self.steps + time * settings.n_envs) for time in range(settings.n_steps)]
@@ -108,12 +106,9 @@ class DDPGLearner(Learner):
         self.updates += 1
         return reports
 
-    def _load_first_weights(self) -> None:
-        """Start from the problem's first weights, if it has any; only at step 0, so a resumed run keeps its own."""
-        if self._problem.first_weights is None:
-            return
-        # The state includes the target networks. The opponent pool was filled with the untrained actor.
-        self.model.load_state_dict(dict(self._problem.first_weights()))
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights of another model; the opponent pool, filled with the untrained actor, follows."""
+        super().begin_with(weights)
         if self._problem.opponent_pool is not None:
             self._problem.opponent_pool.reset(self._model.actor)
 

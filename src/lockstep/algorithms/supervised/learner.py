@@ -176,6 +176,12 @@ class SupervisedLearner(Learner):
             raise UserError("its model predicts no classes, so it cannot act; use predict")
         return PolicyPlayer(self.model, CategoricalActions(), self._precision, self._world.device, seed)
 
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights of another model; a moving average that it lacks starts from its weights."""
+        averages = {name.replace("network.", "average.", 1): value for name, value in weights.items()}
+        known = self.model.state_dict()
+        super().begin_with({**{name: averages[name] for name in averages if name in known}, **weights})
+
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
         return self._watch.take()

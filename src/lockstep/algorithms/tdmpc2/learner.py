@@ -11,7 +11,6 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.experience.collector import Collector
 from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
 from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
-from lockstep.algorithms.tdmpc2.model.first_weights import stored_weights
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
@@ -95,10 +94,6 @@ class TDMPC2Learner(Learner):
     def step(self) -> list[Stats]:
         """One round: n_steps in every environment, with the gradient updates that are due. Called by every rank."""
         settings = self._settings
-        if self.steps == 0 and settings.checkpoint:
-            # Only at the start of a run: a resumed one has its own weights, and may no longer have the file.
-            weights = stored_weights(settings.checkpoint, self._run.runs_dir, self._network)
-            self.model.load_state_dict(weights, strict=False)
         warmup, length = self._run.lr_warmup, settings.round_size
         rate = scheduled_rate(settings.lr, "constant", self.steps, settings.steps, warmup, length)
         self._training.begin(self.gradient_updates, rate)

@@ -42,8 +42,6 @@ class TDMPC2Settings(AlgorithmSettings):
 
     data_dir: OptionalPath = ""
     """Directory of episode files to learn from offline; then a step is a gradient update. None = act."""
-    checkpoint: OptionalPath = ""
-    """Initial weights: a run, directory, .safetensors or official tdmpc2 .pt file; none = random ones."""
     episodic: bool | None = None
     """Whether the world model predicts that an episode ends by the rules; none = if the task can end."""
 

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.offline import check_data
-from lockstep.algorithms.tdmpc2.model.first_weights import fitting_weights, stored_weights
-from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
+from lockstep.algorithms.tdmpc2.model.official import converted, is_official
 from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
-from lockstep.algorithms.tdmpc2.world_model import WorldModelSettings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
+from lockstep.storage.foreign_weights import read_state_dict
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.settings import ControlConfig, ControlSettings
@@ -44,30 +43,19 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
     )
 
 
-def check_inputs(config: ControlConfig) -> list[str]:
-    """Check the initial weights and recorded episodes of a run; returns a line about what was found."""
-    algorithm = config.algorithm
-    if not isinstance(algorithm, TDMPC2Settings):
-        return []
-    if algorithm.checkpoint:
-        # Read only to check it: a wrong file is then refused before any rank starts.
-        stored_weights(algorithm.checkpoint, config.run.runs_dir, _model(config))
-    if not algorithm.offline:
-        return []
+def check_recorded(config: ControlConfig, algorithm: TDMPC2Settings) -> str:
+    """Check the recorded episodes of a run; returns a line about what was found."""
     files = EpisodeFiles(Path(algorithm.data_dir), task_facts(config.workload))
-    return [check_data(files, algorithm, config.effective_lanes)]
+    return check_data(files, algorithm, config.effective_lanes)
 
 
-def official_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
-    """Weights from a checkpoint of the official TD-MPC2, under Lockstep's names; UserError if they do not fit."""
+def foreign_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
+    """Weights from a .pt or .pth file under Lockstep's names: the official TD-MPC2's, or those that have them."""
+    stored = read_state_dict(path)
+    if not is_official(stored):
+        return stored
     if not isinstance(config.algorithm, TDMPC2Settings):
         raise UserError(
             f"{path}: holds weights of tdmpc2, but {config.run.algorithm} has other networks; use algorithm tdmpc2"
         )
-    return fitting_weights(path, _model(config))
-
-
-def _model(config: ControlConfig) -> TDMPC2Model:
-    algorithm, network = config.algorithm, config.network
-    assert isinstance(algorithm, TDMPC2Settings) and isinstance(network, WorldModelSettings)
-    return network.build(control_problem(config.workload), config)
+    return converted(stored)

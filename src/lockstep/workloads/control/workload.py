@@ -103,7 +103,6 @@ class Control(Workload):
     # fp32, as in the official program, whose results are the reference.
     defaults: ClassVar[Mapping[str, Any]] = {"eval_every": 50_000, "check_every": 10, "precision": "fp32"}
     baselines = ("random", "zero")
-    foreign_suffix: ClassVar[str] = ".pt"
     # Imported once by the fork server, before it forks the ranks.
     preloads = ("lockstep.algorithms.tdmpc2.learner", "lockstep.workloads.control.problem")
 
@@ -114,7 +113,7 @@ class Control(Workload):
         return control_problem(config.workload)
 
     def fit(self, config: ControlConfig, explicit: Collection[str]) -> tuple[ControlConfig, list[str]]:
-        """Check that the task's package, data and weights exist; adapt TD-MPC2's settings to the task."""
+        """Check that the task's package and data exist; adapt TD-MPC2's settings to the task."""
         task = config.workload.task
         # Before any rank starts, so that a missing package costs no launch.
         names.check_installed(task)
@@ -124,17 +123,17 @@ class Control(Workload):
         if not isinstance(algorithm, TDMPC2Settings):
             return config, []
         config, lines = _for_tdmpc2(config, algorithm, explicit)
-        if algorithm.checkpoint or algorithm.data_dir:
-            from lockstep.workloads.control.problem import check_inputs
+        if algorithm.offline:
+            from lockstep.workloads.control.problem import check_recorded
 
-            lines += check_inputs(config)
+            lines.append(check_recorded(config, algorithm))
         return config, lines
 
-    def read_foreign(self, config: ControlConfig, path: Path) -> "dict[str, Tensor]":
-        """Weights from a checkpoint of the official TD-MPC2, under Lockstep's names."""
-        from lockstep.workloads.control.problem import official_weights
+    def read_foreign(self, config: ControlConfig, path: Path) -> "Mapping[str, Tensor]":
+        """Weights of another program: a checkpoint of the official TD-MPC2, or a state dict with our names."""
+        from lockstep.workloads.control.problem import foreign_weights
 
-        return official_weights(config, path)
+        return foreign_weights(config, path)
 
     def evaluate_baseline(
         self, name: str, config: ControlConfig, world: "World", episodes: int, seed: int

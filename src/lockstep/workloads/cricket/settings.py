@@ -23,7 +23,7 @@ class CricketSettings(WorkloadSettings):
     bad_files: Literal["refuse", "skip"] = "refuse"
     """What to do with a file that is not a match: refuse = stop, skip = leave it out with a warning."""
     cache_dir: Annotated[OptionalPath, Alias("processed_dir")] = ""
-    """Folder for prepared tables; empty = .lockstep-cache beside the match files."""
+    """Folder for prepared tables; empty = the user's cache, which `lockstep cache` shows and clears."""
     matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400
     """Without data: matches of the simulated league."""
     history_groups: Annotated[int, Range(at_least=1, at_most=24)] = 6

@@ -134,6 +134,30 @@ class Cricket(Workload):
             check_source(settings.data, settings.split, settings.split_seed)
         return config, []
 
+    def adapted_weights(
+        self,
+        config: CricketConfig,
+        world: "World",
+        source: Path,
+        weights: "Mapping[str, Tensor]",
+        needed: "Mapping[str, Tensor]",
+    ) -> "Mapping[str, Tensor]":
+        """A model of other matches: players, teams and venues keep what was learned about them, by name."""
+        from lockstep.storage.weights import stored_config
+        from lockstep.workloads.cricket.data.carry_over import carried_over, without_tables
+        from lockstep.workloads.cricket.data.preparation import open_store
+
+        # Whose row is whose is not known for a file that does not say how it was made, or without the old matches.
+        if not (text := world.led(lambda: stored_config(source))):
+            return without_tables(weights)
+        try:
+            settings = self.read_config(text, str(source), stored_in=source).workload
+            assert isinstance(settings, CricketSettings)
+            old = open_store(settings, world)
+        except UserError:
+            return without_tables(weights)
+        return carried_over(weights, needed, old.index, open_store(config.workload, world).index)
+
     def check_kept(self, config: CricketConfig, model: Path) -> None:
         """Check that a stored model's training data still exists: names and careers are not part of its weights."""
         kept = {

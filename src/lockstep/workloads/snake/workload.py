@@ -119,6 +119,14 @@ class Snake(Workload):
 
         return snake_problem(config.workload, world)
 
+    def read_foreign(self, config: SnakeConfig, path: Path) -> "Mapping[str, Tensor]":
+        """Weights of another program: a Stable-Baselines3 archive (.zip), or a state dict with our names."""
+        if path.suffix != ".zip":
+            return super().read_foreign(config, path)
+        from lockstep.workloads.snake.sb3_file import read_sb3
+
+        return read_sb3(config, path)
+
     def evaluate_baseline(
         self, name: str, config: SnakeConfig, world: "World", episodes: int, seed: int
     ) -> "Evaluation":

@@ -15,7 +15,6 @@ from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedu
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 from lockstep.workloads.snakes3v3.settings import TEAM, SnakesConfig, SnakesSettings
 from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
-from lockstep.workloads.snakes3v3.training.initial_weights import stored_weights
 
 NAME = "snakes3v3"
 
@@ -39,9 +38,6 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
     if settings.self_play:
         # Built from the same settings and seed, the pool's networks start with the same weights as the actor.
         problem.opponent_pool = OpponentPool(untrained_model(problem, config).actor.to(device), settings.self_play)
-    # A function, because the learner reads the file only at the first step of a run.
-    if settings.load_model:
-        problem.first_weights = lambda: stored_weights(config, untrained_model(problem, config).state_dict())
     return problem
 
 

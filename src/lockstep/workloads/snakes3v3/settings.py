@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.algorithms.ddpg.settings import DDPGSettings
 from lockstep.config.config import AnyConfig, Config, NetworkSettings, WorkloadSettings
-from lockstep.config.fields import Count, OffOrCount, OptionalPath, Range
+from lockstep.config.fields import Count, OffOrCount, Range
 from lockstep.errors import UserError
 from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P, GameRules
 
@@ -50,8 +50,6 @@ class SnakesSettings(WorkloadSettings):
     """Gradient updates after which the current actor replaces the oldest of these versions."""
     eval_opponent: Scripted = "greedy"
     """Who plays the other team in evaluations."""
-    load_model: OptionalPath = ""
-    """Run, directory or file with the initial weights; empty = new ones."""
 
     # The guide's command lines pass --model-episode 0; other values have no meaning here.
     only_values: ClassVar[Mapping[str, str]] = {"model_episode": "0"}

@@ -1,6 +1,6 @@
 """3v3 Snakes: presets and capabilities."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, get_args
 
@@ -124,18 +124,11 @@ class Snakes3v3(Workload):
 
         return snakes_problem(config, world.device)
 
-    def fit(self, config: SnakesConfig, explicit: Collection[str]) -> tuple[SnakesConfig, list[str]]:
-        """Check that the initial weights exist and fit, before any rank starts."""
-        if config.workload.load_model:
-            import torch
+    def read_foreign(self, config: SnakesConfig, path: Path) -> "Mapping[str, Tensor]":
+        """Weights of another program: an actor of the competition's, or a state dict with our names."""
+        from lockstep.workloads.snakes3v3.competition.actor_file import read_actor
 
-            from lockstep.workloads.snakes3v3.problem import snakes_problem
-
-            first_weights = snakes_problem(config, torch.device("cpu")).first_weights
-            assert first_weights is not None
-            # Reading them raises UserError if they do not fit; the result is not needed here.
-            first_weights()
-        return config, []
+        return read_actor(config, path)
 
     def narrator(self, config: SnakesConfig, world: "World") -> "Narrator":
         """Report progress in the guide's format."""

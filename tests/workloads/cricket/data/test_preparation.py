@@ -12,6 +12,7 @@ import torch
 from lockstep.distributed.pool import RankError
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
+from lockstep.storage import user_cache
 from lockstep.workloads.cricket.data import preparation
 from lockstep.workloads.cricket.data.cache import is_whole, read_store
 from lockstep.workloads.cricket.data.preparation import describe_matches, open_splits, open_store, prepare
@@ -51,6 +52,20 @@ def test_the_cache_holds_no_code_and_follows_the_source(tmp_path, match_file, fo
     second = prepare(settings)
     assert second != first and is_whole(first) and is_whole(second)
     assert not [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".tmp")]
+
+
+def test_nothing_is_written_beside_the_users_matches(tmp_path, folder_of, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mine").mkdir()
+    source = folder_of(tmp_path / "mine" / "matches")
+    before = sorted((tmp_path / "mine").rglob("*"))
+    path = prepare(where("", source))
+    assert path.parent == tmp_path / "cache" / "lockstep"
+    assert sorted((tmp_path / "mine").rglob("*")) == before
+    # Beyond the limit the older table goes; the one that was just made stays.
+    monkeypatch.setattr(preparation, "trim", lambda folder: user_cache.trim(folder, limit=1))
+    other = prepare(where("", matches=12))
+    assert is_whole(other) and not path.exists()
 
 
 def test_the_digest_depends_on_matches_and_split_alone(tmp_path, match_file, folder_of, monkeypatch):
@@ -185,7 +200,7 @@ def test_a_cache_that_one_rank_cannot_read_is_an_error_on_all_ranks(ranks, tmp_p
         answers = ranks.run(lost_on_one_rank, str(tmp_path / "cache"), source, ranks=2)
     except RankError as error:
         pytest.fail(str(error))
-    assert answers[0] == answers[1] and "use a shared disk" in answers[0]
+    assert answers[0] == answers[1] and "on a shared disk" in answers[0]
 
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared cricket data is not there")

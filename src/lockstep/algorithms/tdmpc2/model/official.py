@@ -1,14 +1,13 @@
-"""Reads checkpoints of the official tdmpc2 program as initial weights, and renames them to ours."""
+"""Weights of the official tdmpc2 program under our names."""
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
+import torch
 from torch import Tensor
 
+from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.storage.torch_file import read_torch_file
 
 _PREFIXES = {
     "_encoder.state": "world.encoder",
@@ -28,29 +27,15 @@ _OLD_ORDER = ("weight", "bias", "ln.weight", "ln.bias")
 """In checkpoints from before 2025 the weights of the values are numbered: four per layer, in this order."""
 
 
-def read_official(path: Path) -> dict[str, Tensor]:
-    """The weights of an official checkpoint (.pt) by our names, read without unpickling; UserError for other files."""
-    try:
-        content = read_torch_file(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(
-            f"checkpoint {path}: {reason}; allowed are runs, .safetensors and tdmpc2's .pt files"
-        ) from error
-    # train.py saves {"model": state dict}; a bare state dict is accepted too.
-    weights = content.get("model", content) if isinstance(content, dict) else content
-    if not isinstance(weights, dict) or not _is_official(weights):
-        raise UserError(f"checkpoint {path}: holds no weights of a tdmpc2 world model")
-    return converted({name: value for name, value in weights.items() if isinstance(value, Tensor)})
-
-
-def _is_official(weights: dict[Any, Any]) -> bool:
-    return all(any(str(name).startswith(prefix) for name in weights) for prefix in ("_encoder.", "_dynamics.", "_pi."))
+def is_official(weights: Mapping[str, Tensor]) -> bool:
+    """Whether a state dict has the names of the official program's world model."""
+    return all(any(name.startswith(prefix) for name in weights) for prefix in ("_encoder.", "_dynamics.", "_pi."))
 
 
 def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """An official state dict with our names, without derived tensors."""
-    ours: dict[str, Tensor] = {}
+    # The official program does not save the value scale; it converges again within a few hundred updates.
+    ours: dict[str, Tensor] = {"value_scale": torch.ones(())}
     for name, value in weights.items():
         if _DERIVED.fullmatch(name):
             continue
@@ -60,7 +45,7 @@ def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # With the dot, so that `_Qs.params` does not match a longer name.
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(f"{prefix}.")), None)
         if prefix is None:
-            raise UserError(f"tensor {name} of the checkpoint does not belong to a tdmpc2 world model on states")
+            raise UserError(f"tensor {shown(name)} of the checkpoint does not belong to a tdmpc2 world model on states")
         ours[f"{_PREFIXES[prefix]}.{_inside(name.removeprefix(f'{prefix}.'))}"] = value
     return ours
 

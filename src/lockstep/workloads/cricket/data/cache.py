@@ -1,7 +1,6 @@
 """Tables on disk: safetensors for numbers and JSON for text, in a directory that is created atomically."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -135,13 +134,3 @@ def _narrow(tensor: Tensor) -> Tensor:
 
 def _widen(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor.long()
-
-
-def cache_directory(choice: str, data: str) -> Path:
-    """Where stores are kept: as chosen, else beside the data, else (no data, or not writable) in the user's cache."""
-    if choice:
-        return Path(choice)
-    beside = Path(data).resolve().parent if data else None
-    if beside is not None and os.access(beside, os.W_OK):
-        return beside / ".lockstep-cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lockstep"

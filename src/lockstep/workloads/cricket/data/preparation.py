@@ -12,10 +12,10 @@ from typing import Any
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed, UserError
 from lockstep.output import tell
+from lockstep.storage.user_cache import note_use, trim, user_cache
 from lockstep.workloads.cricket.data.cache import (
     FORMAT,
     Store,
-    cache_directory,
     is_whole,
     read_store,
     write_store,
@@ -68,7 +68,9 @@ def open_store(settings: CricketSettings, world: World) -> Store:
         store = read_store(path)
     # Ranks decide together: if one of them cannot read the store, all fail with the same message.
     if world.agree(int(store is None)):
-        raise UserError(f"cache_dir {path.parent}: not all ranks can read {path.name} there; use a shared disk")
+        raise UserError(
+            f"cache_dir {path.parent}: not all ranks can read {path.name} there; give a --cache-dir on a shared disk"
+        )
     assert store is not None
     notes = store.notes
     world.led(lambda: _tell(notes))
@@ -114,8 +116,10 @@ def prepare(settings: CricketSettings) -> Path:
     """The directory of a configuration's store, which is built if missing. Called by one rank only."""
     archive, split = check_source(settings.data, settings.split, settings.split_seed) if settings.data else (None, None)
     source = _digest(settings, archive, split)
-    path = cache_directory(settings.cache_dir, settings.data) / f"cricket-{_key(settings, source)}"
+    folder = Path(settings.cache_dir) if settings.cache_dir else user_cache()
+    path = folder / f"cricket-{_key(settings, source)}"
     if is_whole(path):
+        note_use(path)
         return path
     notes: list[str] = []
     if archive is not None and split is not None:
@@ -132,6 +136,9 @@ def prepare(settings: CricketSettings) -> Path:
         write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
         raise UserError(f"cache_dir {path.parent}: cannot be written ({error.strerror}); choose another") from error
+    # A folder that the user chose is left to the user.
+    if not settings.cache_dir:
+        trim(folder)
     return path
 
 

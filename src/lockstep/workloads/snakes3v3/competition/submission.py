@@ -38,6 +38,9 @@ class Board:
         self.team, self.me = len(teams[self.side]), order.index(me)
         """The number of our snakes, and which of them is to act."""
         self.snakes = [[tuple(cell) for cell in observation[code]] for code in order]
+        self.by_code = dict(zip(order, self.snakes, strict=True))
+        self.reborn: set[int] = set()
+        """The snakes that died in the last step and came back."""
         self.ranks = [codes.index(code) for code in order]
         """The players' numbers, which break ties between equal distances."""
         self.code, self.stays = {bean: 1 for bean in self.beans}, {}
@@ -45,6 +48,13 @@ class Board:
         for number, snake in enumerate(self.snakes):
             for place, cell in enumerate(snake):
                 self.code[cell], self.stays[cell] = number + 2, len(snake) - place
+
+    def compare(self, before: dict[int, list[Any]] | None) -> None:
+        """Find out who came back, from the snakes by code one step before; None: there was none."""
+        # A snake that moved has its old cells behind its new head.
+        for number, (code, snake) in enumerate(self.by_code.items()):
+            if before is not None and snake[1:] != before[code][: len(snake) - 1]:
+                self.reborn.add(number)
 
     def moved(self, cell: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
         """The cell that a move leads to."""
@@ -66,7 +76,11 @@ class Board:
 
     def direction(self, number: int) -> int:
         """A snake's direction: away from its second cell; the platform does not report it."""
-        return MOVES.index(self.gap(self.snakes[number][1], self.snakes[number][0]))
+        head, second = self.snakes[number][:2]
+        if number not in self.reborn:
+            return MOVES.index(self.gap(second, head))
+        # The game's rule for a snake that came back ignores that the board wraps: across an edge it faces itself.
+        return (3 if head[1] > second[1] else 2) if head[0] == second[0] else (1 if head[0] > second[0] else 0)
 
     def is_open(self, cell: tuple[int, int]) -> bool:
         """Whether the cell holds no snake."""
@@ -266,6 +280,8 @@ class Player:
         self.observe = OBSERVATIONS[bytes(weights["observation"]).decode()]
         # By side, because one process may play both teams of a game.
         self.times: dict[int, int] = {}
+        self.seen: dict[int, list[dict[int, list[Any]] | None]] = {}
+        """The snakes of the last step, if there was one, and of this one."""
 
     def act(self, observation: dict[Any, Any]) -> int:
         """The action of the snake that is to act; the platform asks for the team's snakes one after the other."""
@@ -273,10 +289,12 @@ class Player:
         # The platform does not report the time. No last direction means a new game; each call for the first snake is a
         # new step.
         if observation["last_direction"] is None:
-            self.times[board.side] = 1
+            self.times[board.side], self.seen[board.side] = 1, [None, board.by_code]
         elif board.me == 0:
             self.times[board.side] = self.times.get(board.side, 1) + 1
+            self.seen[board.side] = [self.seen.get(board.side, [None, None])[1], board.by_code]
         time = self.times.get(board.side, 1)
+        board.compare(self.seen.get(board.side, [None])[0])
         team = np.array([self.observe(board, number, time) for number in range(board.team)], dtype=np.float32)
         return int(forward(self.weights, team)[board.me].argmax())
 
