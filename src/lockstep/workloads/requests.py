@@ -1,6 +1,7 @@
 """From a preset, a file and flags to the run that a user asked for. Nothing here needs torch."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep.config.config import AnyConfig
@@ -14,7 +15,16 @@ from lockstep.workloads.workload import Workload
 
 
 def read_wanted(workload: Workload, preset: str, file: str | Path | None, overrides: Sequence[str]) -> RequestedRun:
-    """Resolve preset, file and flags, in rising priority; then choose sizes by the device if asked to.
+    """Resolve preset, file and flags, as `read_request` does; then choose sizes by the device if asked to."""
+    resolved = read_request(workload, preset, file, overrides)
+    config, notes = workload.fit(resolved.config, resolved.explicit)
+    return RequestedRun(resolved.config, config, tuple(notes))
+
+
+def read_request(
+    workload: Workload, preset: str, file: str | Path | None, overrides: Sequence[str]
+) -> Resolved[AnyConfig]:
+    """Resolve preset, file and flags, in rising priority; where the run starts from becomes an absolute path.
 
     An empty preset is base; for a branch it is the configuration of what it branches from.
     """
@@ -26,8 +36,7 @@ def read_wanted(workload: Workload, preset: str, file: str | Path | None, overri
     asked = with_absolute_model(resolved.config)
     if source is not None:
         asked = asked.replace(branch_from=str(source.path))
-    config, notes = workload.fit(asked, resolved.explicit)
-    return RequestedRun(asked, config, tuple(notes))
+    return replace(resolved, config=asked)
 
 
 def _branch_source(workload: Workload, file: str | Path | None, overrides: Sequence[str]) -> BranchSource | None:
