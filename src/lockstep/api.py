@@ -204,7 +204,7 @@ def _label(thing: Any) -> str:
 def sweep(
     workload: str | type[Workload] | Callable[..., Any],
     *,
-    preset: str = "base",
+    preset: str = "",
     ranks: int | None = None,
     gpus: int | None = None,
     at_once: int | None = None,

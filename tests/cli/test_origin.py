@@ -6,8 +6,10 @@ import shutil
 import pytest
 
 from lockstep.cli.main import main
+from lockstep.cli.sweep import PlannedSweep, SweepOptions
 from lockstep.storage.checkpoint import weights_hash
 from lockstep.storage.weights import load_weights
+from lockstep.workloads import registry
 
 SIZES = "--n-envs 8 --n-steps 8 --batch-size 64 --total-timesteps 256 --device cpu"
 EVERY = "--checkpoint-every 64 --eval-every 64"
@@ -174,3 +176,13 @@ def test_a_warm_start_begins_anew_with_the_old_weights(runs, capsys):
     shutil.rmtree(runs / "a")
     assert lockstep("resume b --max-updates 2", runs) == 0
     assert "load-model" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["load_model", "branch_from"])
+def test_the_runs_of_a_sweep_find_where_they_start_from(runs, flag):
+    preset = "debug" if flag == "load_model" else ""
+    words = [f"runs_dir={runs}", f"{flag}=a", "learning_rate=1e-3,1e-4", "device=cpu"]
+    planned = PlannedSweep(registry.load("snake"), "snake", SweepOptions(preset=preset), words)
+    # They lie in the sweep's own folder, where a run named `a` is not to be found.
+    assert all(f"{flag}={runs / 'a'}" in member.arguments for member in planned._members)
+    assert planned._first.algorithm.n_envs == (8 if flag == "branch_from" else 16)

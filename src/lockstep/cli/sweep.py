@@ -21,10 +21,12 @@ from lockstep.launch import environment, resources
 from lockstep.launch.stop_request import Interrupted
 from lockstep.output import tell
 from lockstep.reporting.sweep_report import SEED, SweepReport
+from lockstep.run.starting_point import absolute_origin
 from lockstep.run.study import Study, Trial
 from lockstep.run.sweep import Member, Sweep
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
+from lockstep.workloads.requests import read_request
 from lockstep.workloads.workload import Workload
 
 USAGE = (
@@ -38,8 +40,8 @@ _LONGEST_STEM = 80
 class SweepOptions:
     """What the runs start from, and how many of them train at once."""
 
-    preset: str = "base"
-    """Named configuration to start from; `lockstep list` shows them."""
+    preset: str = ""
+    """Named configuration to start from; `lockstep list` shows them. None = base, or of branches their source's own."""
     config: Annotated[str, Pattern(".+", "the path of a YAML file")] = ""
     """YAML file whose fields override the preset's."""
     ranks: Annotated[int | None, Range(at_least=0, at_most=4096)] = None
@@ -108,7 +110,7 @@ class PlannedSweep:
         except ValueError as error:
             raise UserError(f"algorithm or network: {error}; give names separated by commas") from None
         presets = (
-            self._workload.preset(self._options.preset, algorithm, network)
+            self._workload.preset(self._options.preset or "base", algorithm, network)
             for algorithm in algorithms
             for network in networks
         )
@@ -149,7 +151,7 @@ class PlannedSweep:
         return f"{stem}-{digest(json.dumps([self._target, shared]))}"
 
     def _resolve(self, texts: Mapping[str, str]) -> Resolved[AnyConfig]:
-        return self._workload.resolve(self._options.preset, self._options.config or None, self._overrides(texts))
+        return read_request(self._workload, self._options.preset, self._options.config or None, self._overrides(texts))
 
     def _overrides(self, texts: Mapping[str, str]) -> list[str]:
         return [*self._grid.fixed, *(f"{name}={text}" for name, text in texts.items())]
@@ -181,8 +183,10 @@ class PlannedSweep:
         launch = {"preset": options.preset, "config": options.config, "max_restarts": options.max_restarts}
         launch |= {"gpus": options.gpus} if options.gpus is not None else {"ranks": self._ranks}
         words = [f"{key}={value_text(value)}" for key, value in launch.items() if value != ""]
+        # Runs in the sweep's own folder would not find others by their names.
+        origin = absolute_origin(self._overrides(texts), options.config or None)
         place = [f"runs_dir={self.path}", f"run_name={name}"]
-        arguments = ("train", self._target, *words, *self._overrides(texts), *place)
+        arguments = ("train", self._target, *words, *self._overrides(texts), *origin, *place)
         return Member(name, settings, max_updates, arguments)
 
     def train(self, say: Callable[[str], None]) -> tuple[SweepReport, int]:

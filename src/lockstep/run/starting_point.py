@@ -1,11 +1,13 @@
 """Where a run starts, as a user names it: an earlier checkpoint of its own, another run, or a model. Needs no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from lockstep.config.config import AnyConfig
-from lockstep.config.run_settings import ORIGIN
+from lockstep.config.run_settings import ORIGIN, RunSettings
+from lockstep.config.sources import given
 from lockstep.config.values import shown
 from lockstep.errors import NoValidCheckpoint, UserError
 from lockstep.output import tell
@@ -90,6 +92,14 @@ def with_absolute_model(config: AnyConfig) -> AnyConfig:
             "`lockstep runs` lists the runs"
         )
     return config.replace(load_model=str(place))
+
+
+def absolute_origin(words: Sequence[str], file: str | Path | None) -> list[str]:
+    """Words that name the origin in `words` or a file by its absolute path, for runs in another folder."""
+    named = given(words, file, (*ORIGIN, "runs_dir"))
+    runs_dir = named.get("runs_dir", RunSettings.runs_dir)
+    found = {name: _existing(named[name], runs_dir) for name in sorted(ORIGIN) if named.get(name)}
+    return [f"{name}={path}" for name, path in found.items() if path is not None]
 
 
 def refuse_other_origin(config: AnyConfig, stored: AnyConfig) -> None:

@@ -1,6 +1,7 @@
 """From a preset, a file and flags to the run that a user asked for. Nothing here needs torch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep.config.config import AnyConfig
@@ -19,7 +20,17 @@ Tune = Callable[[Sequence[AnyConfig]], tuple[AnyConfig, list[str]]]
 def read_wanted(
     workload: Workload, preset: str, file: str | Path | None, overrides: Sequence[str], tune: Tune | None = None
 ) -> RequestedRun:
-    """Resolve preset, file and flags, in rising priority; then choose sizes for this machine if asked to.
+    """Resolve preset, file and flags, as `read_request` does; then choose sizes for this machine if asked to."""
+    resolved = read_request(workload, preset, file, overrides)
+    chosen, tried = tune(resolved.alternatives) if tune and resolved.alternatives else (resolved.config, [])
+    config, notes = workload.fit(chosen, resolved.explicit)
+    return RequestedRun(resolved.config, config, (*tried, *notes))
+
+
+def read_request(
+    workload: Workload, preset: str, file: str | Path | None, overrides: Sequence[str]
+) -> Resolved[AnyConfig]:
+    """Resolve preset, file and flags, in rising priority; where the run starts from becomes an absolute path.
 
     An empty preset is base; for a branch it is the configuration of what it branches from.
     """
@@ -29,16 +40,15 @@ def read_wanted(
     else:
         resolved = _as_its_source(workload, source, file, overrides)
 
-    def complete(config: AnyConfig) -> AnyConfig:
+    def placed(config: AnyConfig) -> AnyConfig:
         config = with_absolute_model(config)
         return config if source is None else config.replace(branch_from=str(source.path))
 
-    asked, tried = complete(resolved.config), list[str]()
-    chosen = asked
-    if tune is not None and resolved.alternatives:
-        chosen, tried = tune([complete(config) for config in resolved.alternatives])
-    config, notes = workload.fit(chosen, resolved.explicit)
-    return RequestedRun(asked, config, (*tried, *notes))
+    return replace(
+        resolved,
+        config=placed(resolved.config),
+        alternatives=tuple(placed(config) for config in resolved.alternatives),
+    )
 
 
 def _branch_source(workload: Workload, file: str | Path | None, overrides: Sequence[str]) -> BranchSource | None:

@@ -78,7 +78,7 @@ def _config(**changes):
     return Layout(DDPGSettings, network=TeamMLPSettings).config({**defaults, **changes})
 
 
-def _learner(world=None, pool=None, pool_update_every=0, first_weights=None, **changes):
+def _learner(world=None, pool=None, pool_update_every=0, **changes):
     config = _config(**changes)
     world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
     problem = TeamProblem(
@@ -88,7 +88,6 @@ def _learner(world=None, pool=None, pool_update_every=0, first_weights=None, **c
         make_env=Matching,
         make_test=lambda index, seed: Matching(index, seed, team_reward=True),
         pool_update_every=pool_update_every,
-        first_weights=first_weights,
     )
     if pool:
         problem.opponent_pool = pool(config.network.build(problem, config).actor)

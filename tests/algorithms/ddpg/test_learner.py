@@ -117,18 +117,12 @@ def test_the_opponent_pool_is_updated_every_few_gradient_updates_and_saved(make_
     assert len(stored) == 2 * len(list(learner.model.actor.parameters()))
 
 
-def test_first_weights_are_loaded_once_at_the_first_step(make_learner):
+def test_a_warm_start_keeps_its_weights_until_it_learns(make_learner):
     other = make_learner(seed=5)
-    reads = []
-
-    def first_weights():
-        reads.append(1)
-        return other.model.state_dict()
-
-    learner = make_learner(first_weights=first_weights, learning_starts=1024, total_timesteps=12800)
-    assert not reads
+    learner = make_learner(learning_starts=1024, total_timesteps=12800)
+    learner.begin_with(other.model.state_dict())
     learner.step(), learner.step()
-    assert len(reads) == 1
+    assert learner.gradient_updates == 0
     assert torch.equal(weights(learner), weights(other))
 
 

@@ -11,13 +11,14 @@ from safetensors.torch import load_file
 from lockstep.algorithms.tdmpc2.model.discrete import Bins, symexp, symlog
 from lockstep.algorithms.tdmpc2.model.layers import run
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces, TDMPC2Model, joined
-from lockstep.algorithms.tdmpc2.model.official import converted, read_official
+from lockstep.algorithms.tdmpc2.model.official import converted
 from lockstep.algorithms.tdmpc2.planning.planner import Planner, PlanNoise
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.algorithms.tdmpc2.training.losses import Batch, PolicyLoss, WorldLoss
 from lockstep.algorithms.tdmpc2.training.value_scale import follow_spread
 from lockstep.compute.optimizer import Optimizer
 from lockstep.rl.target_networks import follow
+from lockstep.storage.foreign_weights import read_state_dict
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "control"
 TOLERANCE = 1e-5
@@ -57,7 +58,7 @@ class Case:
         spaces = Spaces(*c["obs_shape"]["state"], (c["action_dim"],), (c["episode_length"],), c["episodic"])
         model = TDMPC2Model(sizes, spaces, seed=0)
         torch.save({"model": self.under("weights_before")}, folder / "official.pt")
-        weights = read_official(folder / "official.pt")
+        weights = converted(read_state_dict(folder / "official.pt"))
         missing, unexpected = model.load_state_dict(weights, strict=False)
         assert missing == ["value_scale"] and not unexpected
         return model

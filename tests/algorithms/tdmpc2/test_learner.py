@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from lockstep.algorithms.tdmpc2.planning.evaluator import TaskEvaluation
 from lockstep.config.run_settings import RunSettings
@@ -151,12 +150,9 @@ def test_the_mean_return_of_each_task_is_logged_by_its_name():
     }
 
 
-def test_a_run_starts_from_a_given_checkpoint(make_learner, tmp_path):
-    source = make_learner(seed=5)
-    save_file(
-        {name: value.contiguous() for name, value in source.model.state_dict().items()}, tmp_path / "w.safetensors"
-    )
-    learner = make_learner(checkpoint="w.safetensors", runs_dir=str(tmp_path))
+def test_a_warm_start_keeps_its_weights_until_it_learns(make_learner):
+    source, learner = make_learner(seed=5), make_learner()
+    learner.begin_with(source.model.state_dict())
     learner.step()
     assert weights_hash(learner.model.state_dict()) == weights_hash(source.model.state_dict())
 

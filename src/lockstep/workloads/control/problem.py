@@ -58,4 +58,5 @@ def foreign_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{path}: holds weights of tdmpc2, but {config.run.algorithm} has other networks; use algorithm tdmpc2"
         )
-    return converted(stored)
+    # The official program does not save the value scale; it converges again within a few hundred updates.
+    return {"value_scale": torch.ones(())} | converted(stored)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from lockstep.config.values import shown
@@ -34,8 +33,7 @@ def is_official(weights: Mapping[str, Tensor]) -> bool:
 
 def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """An official state dict with our names, without derived tensors."""
-    # The official program does not save the value scale; it converges again within a few hundred updates.
-    ours: dict[str, Tensor] = {"value_scale": torch.ones(())}
+    ours: dict[str, Tensor] = {}
     for name, value in weights.items():
         if _DERIVED.fullmatch(name):
             continue
