@@ -11,7 +11,7 @@ batches grow with the ranks, so that a step of the world needs fewer gradient up
 
 import argparse
 
-from lockstep.cli.prediction import Exchanges, Link, Share, forecast
+from lockstep.cli.bench.cost_model import Exchanges, Link, Share, forecast
 
 # workload: steps/s of one H200 (docs/results.md), steps for each gradient update, numbers in each gradient of one.
 KNOWN = {

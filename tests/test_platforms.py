@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.cli import train
+from lockstep.cli import starting
 from lockstep.cli.main import main
 from lockstep.distributed import world
 from lockstep.envs import watchdog
@@ -139,9 +139,9 @@ def test_on_a_mac_several_ranks_compute_on_the_cores(monkeypatch):
     assert world.choose_device("auto", 0).type == "mps"
     assert world.choose_device("auto", 1, size=2).type == "cpu"
     config = registry.load("snake").preset("debug").replace(device="mps")
-    assert train.ranks_here(config, train.LaunchOptions(ranks=1), None) == (1, [])
+    assert starting.ranks_here(config, starting.LaunchOptions(ranks=1), None) == (1, [])
     with pytest.raises(UserError, match="use one rank, or --device cpu"):
-        train.ranks_here(config, train.LaunchOptions(ranks=2), None)
+        starting.ranks_here(config, starting.LaunchOptions(ranks=2), None)
 
 
 def test_without_a_signal_to_wake_it_nothing_is_watched(monkeypatch):

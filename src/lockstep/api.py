@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from lockstep.cli import evaluate as evaluation
 from lockstep.cli import model as models
-from lockstep.cli import train as starting
+from lockstep.cli import starting
 from lockstep.cli.argv import take_all
 from lockstep.cli.model import TRAINED
+from lockstep.cli.starting import LaunchOptions, read_run
 from lockstep.cli.sweep import PlannedSweep, SweepOptions
-from lockstep.cli.train import LaunchOptions, read_run
 from lockstep.config import outside
 from lockstep.errors import RunFailed, UserError
 from lockstep.launch import given, outcome

@@ -5,9 +5,9 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from lockstep.cli import bench as verb
-from lockstep.cli import bench_report as report
-from lockstep.cli.bench_report import Bench, Like, Peer, Row
+from lockstep.cli.bench import command as verb
+from lockstep.cli.bench import report
+from lockstep.cli.bench.report import Bench, Like, Peer, Row
 from lockstep.cli.main import main
 from lockstep.distributed.pool import RankError
 

@@ -1,8 +1,9 @@
 import pytest
 
-from lockstep.cli import bench_prediction, prediction_report
-from lockstep.cli.bench_prediction import Machine, Rehearsal
-from lockstep.cli.prediction import Exchanges, Link, Share, check, forecast, hops, sizes_up_to
+from lockstep.cli.bench import forecast as forecasting
+from lockstep.cli.bench import forecast_report
+from lockstep.cli.bench.cost_model import Exchanges, Link, Share, check, forecast, hops, sizes_up_to
+from lockstep.cli.bench.forecast import Machine, Rehearsal
 from lockstep.config.config import AlgorithmSettings, Layout
 from lockstep.rl.network_settings import MLPSettings
 
@@ -71,11 +72,11 @@ def test_a_link_is_what_its_measured_seconds_would_give_back():
 
 
 def test_what_is_not_given_of_a_link_is_as_measured():
-    assert bench_prediction.given_link(LINK, 0, 0, MACHINE) == LINK
-    wide = bench_prediction.given_link(LINK, 400, 0, MACHINE)
+    assert forecasting.given_link(LINK, 0, 0, MACHINE) == LINK
+    wide = forecasting.given_link(LINK, 400, 0, MACHINE)
     assert (wide.bandwidth, wide.latency, wide.flag_latency) == (400e9, 1e-3, 1e-2)
     assert wide.source == "bandwidth given, latency given"  # LINK's own source is "given".
-    both = bench_prediction.given_link(None, 12.5, 30, Machine("cuda", 1))
+    both = forecasting.given_link(None, 12.5, 30, Machine("cuda", 1))
     assert (both.bandwidth, both.latency, both.tree, both.source) == (12.5e9, pytest.approx(3e-5), True, "given")
 
 
@@ -110,7 +111,7 @@ def config(**values):
 
 def predicted(speeds, sizes=(4, 8, 16)):
     rehearsals = [rehearsal(2, 0.5), rehearsal(4, 0.25, sums=20), rehearsal(8, 0.125, sums=20, sum_bytes=5_000_000)]
-    return bench_prediction.predict(config(), sizes, speeds, rehearsals, LINK, LINK, MACHINE)
+    return forecasting.predict(config(), sizes, speeds, rehearsals, LINK, LINK, MACHINE)
 
 
 def test_a_prediction_takes_compute_and_exchanges_from_rehearsals():
@@ -134,24 +135,24 @@ def test_worlds_with_more_ranks_than_lanes_are_refused_with_the_way_out():
     assert found.impossible == {
         16: "ranks 16 is more than the run's 8 lanes; use at most 8 ranks, or start the run with --lanes 16"
     }
-    assert prediction_report.sentences(found)[-1].startswith("Predicted no further: ranks 16 is more than the run's 8")
+    assert forecast_report.sentences(found)[-1].startswith("Predicted no further: ranks 16 is more than the run's 8")
     # The same run with more lanes could.
-    more = bench_prediction.predict(config(lanes=16), (16,), {1: 1.0}, [rehearsal(16, 0.1)], None, LINK, MACHINE)
+    more = forecasting.predict(config(lanes=16), (16,), {1: 1.0}, [rehearsal(16, 0.1)], None, LINK, MACHINE)
     assert (more.impossible, more.checks, [one.ranks for one in more.forecasts]) == ({}, [], [16])
 
 
 def test_words_say_where_more_ranks_stop_helping_and_why():
     rehearsals = [rehearsal(4, 0.25), rehearsal(8, 0.3)]
-    found = bench_prediction.predict(config(), (4, 8), {1: 1.0}, rehearsals, None, LINK, MACHINE)
-    told = prediction_report.sentences(found)[-1]
+    found = forecasting.predict(config(), (4, 8), {1: 1.0}, rehearsals, None, LINK, MACHINE)
+    told = forecast_report.sentences(found)[-1]
     assert "falls below 50% at 8 ranks (42%)" in told
     assert "share of the work is too small" in told
-    good = bench_prediction.predict(config(), (4,), {1: 1.0}, rehearsals[:1], None, LINK, MACHINE)
-    assert "stays above 50% up to 4 ranks (100%)" in prediction_report.sentences(good)[-1]
+    good = forecasting.predict(config(), (4,), {1: 1.0}, rehearsals[:1], None, LINK, MACHINE)
+    assert "stays above 50% up to 4 ranks (100%)" in forecast_report.sentences(good)[-1]
 
 
 def test_the_json_has_what_the_table_has():
-    found = prediction_report.as_json(predicted({1: 1.0, 2: 1.9}))
+    found = forecast_report.as_json(predicted({1: 1.0, 2: 1.9}))
     assert [row["ranks"] for row in found["predicted"]] == [4, 8]
     assert found["predicted"][0]["limited_by"] == "compute"
     assert sum(found["predicted"][1]["split"].values()) == pytest.approx(1.0)

@@ -27,7 +27,7 @@ VERBS = {
     "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
     "new": ("new", "new", "a folder to start from: an environment, a test and a README"),
     "doctor": ("doctor", "doctor", "check this machine: what is wrong, and what to set"),
-    "bench": ("bench", "bench", "measure speed, efficiency and where the time goes"),
+    "bench": ("bench.command", "bench", "measure speed, efficiency and where the time goes"),
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),

@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 
 from lockstep.cli import argv as command
-from lockstep.cli.train import TrainOptions, help_for, ranks_here
+from lockstep.cli.starting import ranks_here
+from lockstep.cli.train import TrainOptions, help_for
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.lanes import lanes_of_rank
 from lockstep.launch.machines import Machines

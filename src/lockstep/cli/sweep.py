@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from lockstep.cli import argv as command
-from lockstep.cli.train import check_same_experiment, help_for
+from lockstep.cli.starting import check_same_experiment
+from lockstep.cli.train import help_for
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Pattern, Range
 from lockstep.config.grid import Choice, Grid, digest, read_grid, run_name, split_values, value_text

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lockstep.cli import prediction_report
-from lockstep.cli.prediction import Prediction
+from lockstep.cli.bench import forecast_report
+from lockstep.cli.bench.cost_model import Prediction
 
 PARTS = ("environment", "acting", "learning", "sync", "idle", "other")
 _WAITING = ("sync", "idle")
@@ -125,8 +125,8 @@ def show(bench: Bench) -> None:
         return
     speeds = {row.ranks: row.speed for row in bench.rows}
     title = f"{bench.workload}, preset {bench.preset}"
-    console.print(prediction_report.table(title, bench.device, speeds, bench.prediction))
-    for sentence in prediction_report.sentences(bench.prediction):
+    console.print(forecast_report.table(title, bench.device, speeds, bench.prediction))
+    for sentence in forecast_report.sentences(bench.prediction):
         console.print(sentence, highlight=False)
 
 
@@ -154,7 +154,7 @@ def as_json(bench: Bench) -> dict[str, Any]:
         "in_words": sentences(bench),
     }
     if bench.prediction is not None:
-        found["prediction"] = prediction_report.as_json(bench.prediction)
+        found["prediction"] = forecast_report.as_json(bench.prediction)
     return found
 
 

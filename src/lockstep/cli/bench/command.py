@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import psutil
 
 from lockstep.cli import argv as command
-from lockstep.cli import bench_prediction, bench_report, prediction
-from lockstep.cli.bench_prediction import Machine, Rehearsal
-from lockstep.cli.bench_report import Bench, Like, Peer, Row, told
-from lockstep.cli.prediction import Prediction
+from lockstep.cli.bench import cost_model, forecast, report
+from lockstep.cli.bench.cost_model import Prediction
+from lockstep.cli.bench.forecast import Machine, Rehearsal
+from lockstep.cli.bench.report import Bench, Like, Peer, Row, told
 from lockstep.compute.machine import this_machine
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, OffOrCount, Pattern, Range, nearest
@@ -144,9 +144,9 @@ def bench(arguments: list[str]) -> int:
     for plan in plans:
         found.append(_measure(plan, options))
         if not options.json:
-            bench_report.show(found[-1])
+            report.show(found[-1])
     if options.json:
-        print(json.dumps({"workloads": [bench_report.as_json(result) for result in found]}, indent=1))
+        print(json.dumps({"workloads": [report.as_json(result) for result in found]}, indent=1))
     return 0
 
 
@@ -190,7 +190,7 @@ def _predicted(options: BenchOptions, sizes: list[int]) -> list[int]:
             f"--predict {wanted}: one rank cannot measure an exchange; measure two (--ranks 1,2), or give --bandwidth "
             "and --latency"
         )
-    return prediction.sizes_up_to(wanted, sizes[-1])
+    return cost_model.sizes_up_to(wanted, sizes[-1])
 
 
 def _measure(plan: _Plan, options: BenchOptions) -> Bench:
@@ -286,7 +286,7 @@ def _rehearsals(plan: _Plan, stack: contextlib.ExitStack, kind: str) -> dict[int
     """A contender for each world that is predicted or checked: one rank that computes rank 0's share of it."""
     from lockstep.distributed.pool import RankPool
 
-    able, _ = bench_prediction.possible(plan.config, plan.predicted)
+    able, _ = forecast.possible(plan.config, plan.predicted)
     # In its own process, DDP finds a process group of one and so exchanges nothing.
     pool = stack.enter_context(RankPool(1, kind, plan.threads))
     return {
@@ -315,10 +315,10 @@ def _look_ahead(
     own = torch.cuda.device_count() if kind == "cuda" else this_machine().logical_cores / plan.threads
     machine = Machine(kind, own if kind in ("cpu", "cuda") else 1)
     rehearsals = [Rehearsal(size, contender.updates, contender.turns) for size, contender in rehearsed.items()]
-    here = bench_prediction.measure_link(pool, plan.sizes, rehearsals, machine) if plan.sizes[-1] > 1 else None
-    there = bench_prediction.given_link(here, options.bandwidth, options.latency, machine)
+    here = forecast.measure_link(pool, plan.sizes, rehearsals, machine) if plan.sizes[-1] > 1 else None
+    there = forecast.given_link(here, options.bandwidth, options.latency, machine)
     speeds = {size: median(contender.speeds) for size, contender in ours.items()}
-    return bench_prediction.predict(plan.config, plan.predicted, speeds, rehearsals, here, there, machine)
+    return forecast.predict(plan.config, plan.predicted, speeds, rehearsals, here, there, machine)
 
 
 def _watch_others() -> Callable[[], float]:

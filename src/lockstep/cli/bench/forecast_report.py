@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lockstep.cli.prediction import WORTHWHILE, Check, Exchanges, Forecast, Link, Prediction
+from lockstep.cli.bench.cost_model import WORTHWHILE, Check, Exchanges, Forecast, Link, Prediction
 
 _REASONS = {
     "compute": "compute still shrinks with every rank",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from lockstep.cli.prediction import Exchanges, Link, Prediction, Share, check, forecast
+from lockstep.cli.bench.cost_model import Exchanges, Link, Prediction, Share, check, forecast
 from lockstep.config.config import AnyConfig
 from lockstep.errors import UserError
 
