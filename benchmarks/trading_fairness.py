@@ -2,7 +2,8 @@
 
     python benchmarks/trading_fairness.py [--accounts 10000] [--seed 1] [--device cuda] [MARKET]...
 
-Twenty policies that decide by the calendar alone trade an episode of 250 days with so many accounts each.
+Twenty policies that decide by the calendar alone trade an episode of 250 days with so many accounts each, which have
+enough capital never to stop.
 """
 
 import argparse

@@ -103,7 +103,8 @@ class TensorGymEnv(gymnasium.Env[Floats, int], Generic[EnvT]):
         """Take one action; call `reset` after the episode has ended."""
         env = self.declaration.started(self._env)
         done = env.advance(self.declaration.checked_actions(np.asarray([action]), 1))
-        info = {name: value.item() for name, value in done.info.items()}
+        # What is undefined (NaN) is left out: Gymnasium compares infos, and NaN is not equal to itself.
+        info = {name: value.item() for name, value in done.info.items() if not bool(value.isnan())}
         reward = float(_rewards(done.reward)[0])
         return _array(done.observation)[0], reward, bool(done.terminated), bool(done.truncated), info
 

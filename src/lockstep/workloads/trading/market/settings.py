@@ -37,7 +37,7 @@ class MarketSettings(Settings):
     initial_capital: Annotated[float, Range(at_least=1_000, at_most=1e9)] = 100_000.0
     """Dollars in the account when an episode starts."""
     commission: Annotated[float, Range(at_least=0, at_most=1_000)] = 0.65
-    """Dollars for each contract bought or sold; exercise and expiry are free."""
+    """Dollars for each contract of 100 units bought or sold; exercise and expiry are free."""
     max_positions: Annotated[int, Range(at_least=1, at_most=32)] = 5
     """Positions that may be open at once; a spread, straddle or condor is one."""
     position_size: Annotated[float, Range(above=0, at_most=1)] = 0.02
