@@ -242,7 +242,7 @@ def test_another_algorithm_is_another_run():
     assert refusal(config.replace, algorithm="ppo") == "algorithm ppo: this run has toy; start a new run with it"
 
 
-@pytest.mark.parametrize("workload, name", [("control", "data_dir"), ("control", "checkpoint"), ("trading", "data")])
+@pytest.mark.parametrize("workload, name", [("control", "data_dir"), ("control", "load_model"), ("trading", "data")])
 @pytest.mark.parametrize("text", ["none", "None", "null", ""])
 def test_none_is_no_folder_for_a_path_that_may_be_left_open(workload, name, text):
     chosen = registry.load(workload)

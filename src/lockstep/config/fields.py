@@ -144,8 +144,9 @@ def nearest(word: str, known: list[str]) -> str:
     # Comparing costs the product of the lengths; no known name is anywhere near 64 characters.
     word = word[:64].lower()
     begun = [name for name in known if name.startswith(word)] if len(word) > 2 else []
-    # Less alike than this is another word: `resume` is no `preset`, `num_workers` no `num_layers`.
-    alike = begun or difflib.get_close_matches(word, known, n=1, cutoff=0.7)
+    # Less alike than this is another word: `resume` is no `preset`, `num_workers` no `num_layers`. In a short word one
+    # wrong letter weighs more.
+    alike = begun or difflib.get_close_matches(word, known, n=1, cutoff=0.7 if len(word) > 5 else 0.65)
     return alike[0] if alike else ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from lockstep.config.fields import Alias, Count, OffOrCount, Pattern, Range, Seed, Spelling, Steps
+from lockstep.config.fields import Alias, Count, OffOrCount, OptionalPath, Pattern, Range, Seed, Spelling, Steps
 from lockstep.config.settings import Settings
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -52,9 +52,9 @@ class RunSettings(Settings):
     """Name of the run's folder; empty = workload and time."""
     runs_dir: Annotated[str, Pattern(".+", "the path of a folder"), Alias("logdir")] = "runs"
     """Folder that holds the runs."""
-    load_model: Annotated[str, Alias("checkpoint")] = ""
+    load_model: Annotated[OptionalPath, Alias("checkpoint")] = ""
     """Start with the weights of this run, checkpoint or file, as far as they fit; all else begins anew. None = new."""
-    branch_from: str = ""
+    branch_from: OptionalPath = ""
     """Start as a copy of this run (its newest checkpoint) or checkpoint, with other settings if given. None = new."""
     max_updates: Steps = 0
     """Stop after this many updates; 0 = no limit."""
