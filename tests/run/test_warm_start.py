@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from lockstep.compute.ops import lstm_layout
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.run.warm_start import Fitting, warm_start
+from lockstep.storage.checkpoint import weights_hash
 from lockstep.storage.weights import save_weights
 from lockstep.workloads import registry
 
@@ -84,3 +87,12 @@ def test_a_stored_run_and_its_folders_are_read_like_a_file(tmp_path):
         learner = learner_of("snake")
         assert start(learner, tmp_path / path)[0].endswith("8 of 8 tensors loaded")
         assert torch.equal(learner.model.actor.weight, old.model.actor.weight)
+
+
+def test_an_exported_lstm_starts_as_it_was(tmp_path):
+    old, new = learner_of("trading", seed=7), learner_of("trading")
+    path = tmp_path / "policy.safetensors"
+    save_file(lstm_layout.to_pytorch(old.model.state_dict(), old.model), path)
+    config = registry.load("trading").preset("debug").replace(load_model=str(path))
+    warm_start(new, World(), config, registry.load("trading"))
+    assert weights_hash(new.model.state_dict()) == weights_hash(old.model.state_dict())

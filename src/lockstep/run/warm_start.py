@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from lockstep.compute.ops import lstm_layout
 from lockstep.config.config import AnyConfig
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
@@ -71,9 +72,14 @@ def warm_start(learner: Learner, world: World, config: AnyConfig, reader: ModelR
     Optimiser, counters and experience begin anew. Called by every rank: an error on one is raised on all.
     """
     source, needed = Path(config.run.load_model), learner.model.state_dict()
-    stored = _together(
-        world, lambda: reader.read_foreign(config, source) if is_foreign(source) else load_weights(source)[0]
-    )
+
+    def read() -> Mapping[str, Tensor]:
+        if is_foreign(source):
+            return reader.read_foreign(config, source)
+        # Our own exports have LSTMs in PyTorch's layout.
+        return lstm_layout.from_pytorch(load_weights(source)[0], learner.model)
+
+    stored = _together(world, read)
     # Not together: adapting communicates itself.
     adapted = reader.adapted_weights(config, world, source, stored, needed)
     fitting = _together(world, lambda: _usable(source, Fitting.of(adapted, needed)))

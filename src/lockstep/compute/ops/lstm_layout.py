@@ -52,7 +52,7 @@ def from_pytorch(weights: Mapping[str, Tensor], model: nn.Module) -> dict[str, T
     """The weights in our layout; those that are in it already are left as they are."""
     read = own_names(weights, model)
     for place in _places(model):
-        if place + "weight_hh" in weights:
+        if place + "weight_hh" in weights and all(place + ours in read for ours in _NAMES):
             # The two biases only ever occur as their sum.
             read[place + "inputs.bias"] = read[place + "inputs.bias"] + weights.get(place + _SECOND_BIAS, 0.0)
             for ours in _NAMES:
