@@ -134,7 +134,7 @@ def test_acting_and_learning_never_sync_and_memory_is_updated_in_place(network, 
     loss, flat = learner._replica._module, FlatGradient(list(learner.model.parameters()))
     collector._time.zero_()
     with Watch() as watch, torch.no_grad():
-        collector._step()
+        collector._recorded_step()
         collector._estimate()
     with watch:
         _local_gradient(loss, flat, learner._batches[0], learner._precision)

@@ -151,8 +151,9 @@ class Collector:
     def _write_bootstrap(self, step: Step, transition: Transition) -> None:
         """Store the discounted value of the rest of truncated episodes, which is added to their last reward."""
         truncated, final = transition.truncated, transition.final_observation
-        # Most steps truncate nothing; on a GPU the host would have to wait to know it.
-        if final is None or (truncated.device.type == "cpu" and not truncated.any()):
+        # Most steps truncate nothing. A recorded step cannot ask, and on a GPU the host would have to wait to know it.
+        on_host = isinstance(step, int) and truncated.device.type == "cpu"
+        if final is None or (on_host and not truncated.any()):
             return
         with self._precision.autocast():
             value = self._policy.value(final)
