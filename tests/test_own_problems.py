@@ -145,6 +145,20 @@ SCORES = {
             "normalize_reward": True,
         },
     ),
+    "LunarLander-v3": (
+        200,
+        {
+            "total_timesteps": 1_000_000,
+            "n_envs": 16,
+            "n_steps": 1024,
+            "batch_size": 64,
+            "n_epochs": 4,
+            "gamma": 0.999,
+            "gae_lambda": 0.98,
+            "ent_coef": 0.01,
+            "threads": 1,
+        },
+    ),
 }
 
 
@@ -158,6 +172,8 @@ def test_a_team_is_learned(elsewhere):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCORES)
 def test_environments_are_learned(elsewhere, name):
+    if name == "LunarLander-v3":
+        pytest.importorskip("Box2D")
     score, settings = SCORES[name]
     run = lockstep.train("gym", env_id=name, runs_dir=elsewhere, eval_every=50_000, quiet=True, **settings)
     assert lockstep.evaluate(run, episodes=50)["return_mean"] >= score
