@@ -149,6 +149,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(undisturbed, tmp_path):
     assert final_hash(tmp_path / "fast") == final_hash(undisturbed / "fast")
 
 
+@pytest.mark.slow
 def test_resume_can_give_a_finished_run_more_steps_on_more_ranks(tmp_path):
     words = [*DEBUG, "--sync", "exact", "--runs-dir", str(tmp_path)]
     command(*words, "--run-name", "whole", "--total-timesteps", "2560")
@@ -168,6 +169,7 @@ def test_behaviour_cloning_comes_first_and_learns(tmp_path):
     assert accuracy[-1] > accuracy[0] + 0.15
 
 
+@pytest.mark.slow
 def test_what_follows_cloning_is_the_same_on_any_number_of_ranks(tmp_path):
     words = [*DEBUG, "--sync", "exact", "--runs-dir", str(tmp_path), "--pretrain-bc", "512", "--check-every", "1"]
     for ranks in ("1", "2"):

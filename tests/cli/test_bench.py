@@ -116,6 +116,7 @@ def test_gradient_updates_are_told_where_they_are_counted():
     assert "Gradient updates" not in said(two())
 
 
+@pytest.mark.slow
 def test_a_whole_benchmark_of_both_programs(capsys):
     pytest.importorskip("stable_baselines3")
     words = ["--preset", "debug", "--rounds", "2", "--updates", "1", "--against", "sb3", "--json"]

@@ -63,6 +63,7 @@ def test_it_is_proved(outside, algorithm):
     assert "same model on 1 to 2 ranks" in told
 
 
+@pytest.mark.slow
 def test_an_algorithm_from_outside_learns_it_and_resumes_to_the_same_bits(outside):
     common = ("--preset", "debug", "--algorithm", "reinforce:Reinforce", "--sync", "exact", "--device", "cpu")
     common += ("--reinforce.n-envs", "8", "--total-timesteps", str(20 * 256), "--log-every", "10")

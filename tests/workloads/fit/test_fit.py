@@ -77,6 +77,7 @@ def test_a_loaded_run_predicts_for_a_batch_and_for_one(run):
         model.predict(np.zeros((2, 63)))
 
 
+@pytest.mark.slow
 def test_two_ranks_one_of_which_is_killed_end_in_the_same_bits(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=9,attempt=0")
     other = fit(tmp_path, ranks=2, checkpoint_every=256)

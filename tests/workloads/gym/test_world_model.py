@@ -2,6 +2,7 @@
 
 import gymnasium
 import numpy as np
+import pytest
 
 import lockstep
 from lockstep.cli.main import main
@@ -16,6 +17,7 @@ UPDATES = 3
 """Rounds of 10 steps in each of 4 environments; learning begins with the second one."""
 
 
+@pytest.mark.slow
 def test_one_and_two_ranks_train_the_same_model(ranks, tmp_path):
     text = to_yaml(registry.load("gym").preset("debug", algorithm="tdmpc2").replace(**SETTINGS))
     answers = []
