@@ -37,7 +37,7 @@ test: $(DEV_STAMP)
 	@# Most tests keep one core busy, so two halves run at once. make test PYTEST="-k words" for some of them.
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-workloads test-core
 
-HALF := tests/workloads tests/distributed tests/faults
+HALF := tests/workloads tests/distributed tests/faults tests/golden
 
 test-workloads:
 	$(BIN)/python -m pytest $(HALF) $(PYTEST)
