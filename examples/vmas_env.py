@@ -18,8 +18,10 @@ class Vmas:
 
         self.index, self.seed = index, seed
         self.env = make_env(self.scenario, num_envs=len(index), device=index.device, continuous_actions=True, seed=0)
-        self.env.reset()
         self.agents = self.env.world.agents
+        # Some scenarios first keep a tensor when they are stepped, and a state has to name all of them from the start.
+        self.env.step([torch.zeros(len(index), agent.action_size, device=index.device) for agent in self.agents])
+        self.env.reset()
         self.action_dim = sum(agent.action_size for agent in self.agents)
         self.steps, self.episode = torch.zeros_like(index), torch.zeros_like(index)
         self.observation_shape = (self._seen().shape[1],)
