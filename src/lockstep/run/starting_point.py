@@ -114,7 +114,10 @@ def refuse_other_origin(config: AnyConfig, stored: AnyConfig) -> None:
 def _existing(text: str, runs_dir: str) -> Path | None:
     """The absolute path that a text means: as given, else below the folder of runs; a path that exists wins."""
     candidates = (Path(text).expanduser(), Path(runs_dir) / text)
-    return next((path.absolute() for path in candidates if path.exists()), None)
+    try:
+        return next((path.absolute() for path in candidates if path.exists()), None)
+    except (OSError, ValueError):  # not a valid path, e.g. too long or with a null byte
+        return None
 
 
 def _newest(run: Path) -> Path:
