@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ddpg.actions import ActionVectors, TeamActions
+from lockstep.algorithms.ddpg.actions import ActionVectors
 from lockstep.algorithms.ddpg.collector import Collector
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.model import DDPGModel, action_vectors
@@ -19,9 +19,10 @@ from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
-from lockstep.envs.vector_env import VectorEnv
+from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
+from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import TeamProblem
@@ -45,11 +46,12 @@ class DDPGLearner(Learner):
         precise_timing: bool = False,
     ) -> None:
         settings, run = config.algorithm, config.run
-        vectors = action_vectors(settings, problem.action_count)
-        self._model = DDPGModel(network, vectors).to(world.device)
+        vectors = action_vectors(settings, problem)
+        self._model = DDPGModel(network, vectors, problem.alone).to(world.device)
         self.model = self._model
         self.total_steps = settings.total_timesteps
-        self.observation_shape = problem.observation_shape
+        self.observation_shape = problem.shown_shape
+        self._vectors = vectors
         self._settings, self._run = settings, run
         self._world = world
         self._problem = problem
@@ -119,11 +121,11 @@ class DDPGLearner(Learner):
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Evaluate the greedy policy, episodes distributed over lanes. Called by every rank."""
 
-        def greedy(observation: Tensor, _: VectorEnv) -> Tensor:
+        def greedy(observation: Tensor, _: BatchedEnv) -> Tensor:
             with self._precision.autocast():
-                return self.model(observation.to(self._world.device))[0].argmax(-1)
+                return self._vectors.mode(self.model(observation.to(self._world.device))[0])
 
-        def make_env(index: Tensor) -> VectorEnv:
+        def make_env(index: Tensor) -> BatchedEnv:
             return self._problem.make_test(index, seed)
 
         at_once = HOSTED_AT_ONCE if self._problem.hosted else None
@@ -132,17 +134,18 @@ class DDPGLearner(Learner):
 
     def player(self, seed: int) -> PolicyPlayer:
         """The model as a player. Called by a single rank."""
-        actions = TeamActions(self._problem.observation_shape[0])
-        return PolicyPlayer(self.model, actions, self._precision, self._world.device, seed)
+        return PolicyPlayer(self.model, self._family(), self._precision, self._world.device, seed)
 
     def program(self) -> Program:
         """The actors as a function of tensors. Called by a single rank."""
-        actions = TeamActions(self._problem.observation_shape[0])
-        return policy_program(self.model, actions.mode, self._problem, value=False)
+        return policy_program(self.model, self._vectors.mode, self._problem, value=False)
 
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
         return self._watch.take()
+
+    def _family(self) -> ActionFamily:
+        return self._vectors.family(0 if self._problem.alone else self._problem.observation_shape[0])
 
     def _rows_written(self) -> int:
         # Derived from the steps, so that there is no second counter to save; each row is one step of every environment.
