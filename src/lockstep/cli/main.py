@@ -33,6 +33,7 @@ VERBS = {
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
+    "completion": ("completion", "completion", "completion of commands for bash, zsh or fish"),
 }
 
 
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
-            code = _dispatch(arguments)
+            code = dispatch(arguments)
         except HelpWanted as help_text:
             print(help_text)
             code = 0
@@ -85,10 +86,13 @@ def _not_written(problem: OSError) -> int:
     return RunFailed.exit_code
 
 
-def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+def dispatch(arguments: list[str]) -> int:
+    """Run the verb that the arguments begin with; returns its exit code."""
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
         print(_overview())
         return 0
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     if arguments[0] in ("-V", "--version"):
         from lockstep import __version__
 
@@ -105,5 +109,5 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = ["lockstep: train one model on any number of devices, with the same result", "", "verbs:"]
-    lines += [f"  {verb:8} {summary}" for verb, (_, _, summary) in VERBS.items()]
-    return "\n".join([*lines, "", "lockstep VERB --help says more; start with: lockstep train snake --preset small"])
+    lines += [f"  {verb:10} {summary}" for verb, (_, _, summary) in VERBS.items()]
+    return "\n".join([*lines, "", "lockstep help VERB says more; start with: lockstep train snake --preset small"])

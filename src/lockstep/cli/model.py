@@ -16,7 +16,7 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
-from lockstep.untrusted import open_regular, parse_json
+from lockstep.untrusted import is_file, open_regular, parse_json
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import Predicts, UsedWithoutData
 from lockstep.workloads.workload import Workload
@@ -92,8 +92,13 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     given = {"data": data, "bad-files": bad_files}
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
-    # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
-    if registry.is_name(text) and (path is None or not _describes_itself(path)):
+    if registry.is_name(text):
+        # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
+        if path is not None and _describes_itself(path):
+            raise UserError(
+                f"{text}: is a workload, and also a run; write {path.absolute()} for the run, or rename its folder to "
+                "mean the workload"
+            )
         return Subject(*_by_hand(text, options, own))
     if path is None:
         path = RunDirectory.find(text, Path(options.runs_dir), registry.names()).path
@@ -273,12 +278,9 @@ def _run_around(path: Path) -> RunDirectory | None:
     folder = (path if path.is_dir() else path.parent).resolve()
     stored = (folder / MANIFEST).is_file()
     for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
-        run = RunDirectory(place)
-        try:
-            run.read_config()
-        except UserError:
-            continue
-        return run
+        # A file that is there and cannot be read is an error of its own: `read_config` names it.
+        if is_file(place / CONFIG):
+            return RunDirectory(place)
     return None
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 
 from lockstep.cli import argv as command
+from lockstep.cli.explain import offer_explanation
 from lockstep.cli.starting import ranks_here
 from lockstep.cli.train import TrainOptions, help_for
 from lockstep.config.sources import to_yaml
@@ -26,6 +27,7 @@ class PlanOptions(TrainOptions):
 
 def plan(arguments: list[str]) -> int:
     """The verb `plan`."""
+    offer_explanation(arguments)
     name, rest = command.take_subject(arguments, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())

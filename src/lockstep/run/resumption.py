@@ -112,8 +112,8 @@ class Resumption:
         if misfit.problem.startswith(checkpoint.MODEL):
             shaping = self._changed(manifest, of_network=True) or changed
             raise UserError(
-                f"{path}: {misfit.problem}; a run keeps its network: it was made with {shaping}; give what it had, or "
-                "take over its weights alone, as far as they fit, in a new run with --load-model"
+                f"{path} was made with {shaping}, and a run keeps its network ({misfit.problem}); give what it had, "
+                "or take over its weights alone, as far as they fit, in a new run with --load-model"
             )
         # Other shapes that follow from settings are left to the learner: it may accept them, or name the setting.
         return ""
@@ -129,7 +129,9 @@ class Resumption:
         except UserError as error:
             # The learner says what does not fit; which setting was another one is known here.
             changed = self._changed(checkpoint.read_manifest(path))
-            raise UserError(f"{error}; {path} was made with {changed}" if changed else str(error)) from error
+            if not changed:
+                raise
+            raise UserError(f"{path} was made with {changed}: give the settings it had ({error})") from error
         except _UNFIT as error:
             problem = f"{type(error).__name__}: {error}"
             if is_out_of_memory(problem):
@@ -142,7 +144,7 @@ class Resumption:
         changed = self._changed(checkpoint.read_manifest(path))
         if changed:
             raise UserError(
-                f"{path}: cannot be resumed ({problem}); it was made with {changed}: give the settings it had"
+                f"{path} was made with {changed}: give the settings it had; so it cannot be resumed ({problem})"
             )
         return problem
 

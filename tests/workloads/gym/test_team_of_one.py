@@ -109,11 +109,12 @@ def test_ddpg_swings_the_pendulum_up():
         registry.load("gym")
         .preset("base", algorithm="ddpg")
         .replace(
-            env_id="Pendulum-v1", device="cpu", threads=2, total_timesteps=60_000, n_envs=8, n_steps=100,
-            update_interval=1, batch_size=256, gamma=0.99, epsilon=0.2, n_step=1, memory_format="fp32",
+            env_id="Pendulum-v1", device="cpu", threads=1, env_workers=1, total_timesteps=14_400, n_envs=4, n_steps=100,
+            update_interval=1, batch_size=128, hidden_size=128, gamma=0.98, epsilon=0.3, epsilon_speed=0.9998,
+            n_step=1, memory_format="fp32",
         )
     )  # fmt: skip
     learner = open_learner(World(), "gym", to_yaml(chosen))
     while not learner.done():
         learner.step()
-    assert sum(learner.evaluate(20, seed=3).returns) / 20 > -250
+    assert sum(learner.evaluate(20, seed=3).returns) / 20 > -200
