@@ -11,9 +11,10 @@ from lockstep.config.values import shown
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_json, to_json
 from lockstep.launch.failures import is_out_of_memory
+from lockstep.run import arithmetic
 from lockstep.run.learner import Learner, refuse_other_record
 from lockstep.storage import checkpoint, checkpoint_retention
-from lockstep.storage.manifest import MADE_WITH, Damaged, Manifest
+from lockstep.storage.manifest import COMPUTED_WITH, MADE_WITH, Damaged, Manifest
 from lockstep.storage.outline import find_misfit, notes_problem, state_problem
 from lockstep.storage.run_directory import RunDirectory
 
@@ -86,6 +87,8 @@ class Resumption:
             return self._refused[path.name]
         manifest = checkpoint.expected_manifest(path, self._expected())
         refuse_other_record(str(path), manifest.lookup("data"), self.learner.data_record)
+        if manifest.lookup("sync") == "exact":
+            arithmetic.refuse_other(str(path), manifest.lookup(COMPUTED_WITH), self.config.run, self.world)
         try:
             state = checkpoint.read_state(path, manifest)
         except NoValidCheckpoint as damage:

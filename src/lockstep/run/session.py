@@ -25,7 +25,7 @@ from lockstep.run.warm_start import ModelReader, warm_start
 from lockstep.storage import checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
-from lockstep.storage.manifest import MADE_WITH
+from lockstep.storage.manifest import COMPUTED_WITH, MADE_WITH
 from lockstep.storage.run_directory import RunDirectory, State
 from lockstep.storage.set_aside import is_aside, set_aside
 from lockstep.untrusted import is_folder
@@ -125,7 +125,10 @@ class Session:
         """Begin a checkpoint of the run as it is now; it is written while the training continues."""
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
-        extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
+        extra: dict[str, Any] = {"updates": self.learner.updates, "sync": self._world.sync}
+        extra[MADE_WITH] = self._config_text
+        if self._world.sync == "exact":
+            extra[COMPUTED_WITH] = arithmetic.identity(self._config.run, self._world)
         extra |= _data_of(self.learner)
         self._checkpointer.save(SaveRequest(snapshot, self.learner.steps, extra))
 
