@@ -12,7 +12,8 @@ SMALL = ["--hidden-size", "8", "--max-updates", "1", "--checkpoint-every", "128"
 @pytest.fixture
 def unlisted(tmp_path):
     """A run in the market `regime` whose positions do not know at which price their options were listed."""
-    assert main(["train", "trading", "--preset", "debug", "--runs-dir", str(tmp_path), "--run-name", "old", *SMALL]) == 0
+    place = ["--runs-dir", str(tmp_path), "--run-name", "old"]
+    assert main(["train", "trading", "--preset", "debug", *place, *SMALL]) == 0
     (checkpoint,) = (tmp_path / "old" / "checkpoints").glob("step-*")
     manifest = read_manifest(checkpoint)
     for path in (checkpoint / "lanes").iterdir():

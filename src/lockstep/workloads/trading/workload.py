@@ -138,6 +138,7 @@ class Trading(Workload):
         first, last, unseen = (date.fromordinal(int(day)) for day in days)
         kept = f"; those from {unseen} on are kept from training" if settings.validation_part else ""
         notes = [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {first} to {last}{kept}"]
+        notes += [f"{'data':12} {note}" for note in history.notes]
         # Raises an error if no symbol has enough days.
         for split in ("train", "validation") if settings.validation_part else ("train",):
             traded, length = history.traded(split, settings.episode_length), settings.episode_length

@@ -23,7 +23,7 @@ class MarketSettings(Settings):
     market: Literal["regime", "brownian", "stochastic", "jumps"] = "regime"
     """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
     data: Annotated[OptionalPath, Listed()] = ""
-    """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
+    """Files or folders of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
     symbols: Annotated[str, Listed()] = ""
     """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
     volatility_symbol: str = "VIX"
