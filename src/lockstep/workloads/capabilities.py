@@ -143,6 +143,14 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class TakesOtherData(Protocol):
+    """Trains on data, and its models can act on other data, such as newer."""
+
+    def with_data(self, config: Any, data: str, trained_on: Mapping[str, str] | None) -> Any:
+        """A trained model's configuration for other data; `trained_on`: facts that it kept about its own."""
+
+
+@runtime_checkable
 class AnswersInputs(Protocol):
     """Predicts for inputs that a caller of the API has at hand."""
 

@@ -20,7 +20,7 @@ from lockstep.workloads.trading.market.history import History, Split, load_histo
 from lockstep.workloads.trading.market.market import Market, Records
 from lockstep.workloads.trading.market.paths import DAYS_AHEAD, Dice
 from lockstep.workloads.trading.market.settings import MarketSettings
-from lockstep.workloads.trading.observation import SIZES, observe
+from lockstep.workloads.trading.observation import SIZES, observe, symbols_told
 
 
 class TradingEnv:
@@ -50,9 +50,9 @@ class TradingEnv:
         self.index = index.to(device, torch.int64)
         self.count = len(index)
         history = history or (load_history(settings) if settings.data else None)
-        self.symbols: tuple[str, ...] = history.symbols if history else ()
+        self._told = symbols_told(settings, history)
         self.action_count = len(ACTIONS)
-        self.observation_shape = (sum(SIZES.values()) + len(self.symbols),)
+        self.observation_shape = (sum(SIZES.values()) + self._told,)
         if not isinstance(historical, Tensor):
             historical = torch.full((self.count,), history is not None if historical is None else historical)
         records = None
@@ -149,4 +149,4 @@ class TradingEnv:
         return market | {f"account.{name}": tensor for name, tensor in self.account.tensors().items()}
 
     def _observation(self) -> Tensor:
-        return observe(self.settings, self.market, self.chain, self.account, self.limit, len(self.symbols))
+        return observe(self.settings, self.market, self.chain, self.account, self.limit, self._told)

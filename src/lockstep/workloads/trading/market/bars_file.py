@@ -1,14 +1,13 @@
 """Reads files of daily bars from untrusted sources; every error is one line with the file, row, column and rule.
 
-CSV (also gzipped) with a header row, or Parquet. Columns are found by name (see `bar_columns`), in any order; others are
-ignored. Rows are numbered as lines of the file, the header being row 1. No torch here: data is checked before any
+CSV (also gzipped) with a header row, or Parquet. Columns are found by name (see `bar_columns`), in any order; others
+are ignored. Rows are numbered as lines of the file, the header being row 1. No torch here: data is checked before any
 process of a run is started.
 """
 
 import csv
 import gzip
 import math
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -30,8 +29,8 @@ _LARGEST_FILE = 4 << 30  # Bytes, after decompression.
 _MOST_FILES = 20_000  # Of a folder.
 
 Row = tuple[int, list[Any]]
-"""A row's number and its values in the order of COLUMNS: text from CSV, typed values from Parquet; empty if the file has
-no such column."""
+"""A row's number and its values in the order of COLUMNS: text from CSV, typed values from Parquet; empty if the file
+has no such column."""
 
 
 def bars_files(data: str) -> list["BarsFile"]:
@@ -47,15 +46,15 @@ def bars_files(data: str) -> list["BarsFile"]:
 def _in_folder(folder: Path) -> list["BarsFile"]:
     """The files of a folder by their names; of hidden ones and other kinds there may be any."""
     try:
-        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(SUFFIXES) and name[0] != ".")
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
     except OSError as error:
         raise UserError(f"data {shown_path(str(folder))}: cannot be read: {error.strerror}") from None
-    if not names or len(names) > _MOST_FILES:
+    if not paths or len(paths) > _MOST_FILES:
         raise UserError(
-            f"data {shown_path(str(folder))}: has {len(names):,} files that end in {', '.join(SUFFIXES)}; "
+            f"data {shown_path(str(folder))}: has {len(paths):,} files that end in {', '.join(SUFFIXES)}; "
             f"needed: 1 to {_MOST_FILES:,}"
         )
-    return [BarsFile(str(folder / name)) for name in names]
+    return [BarsFile(str(path)) for path in paths]
 
 
 class BarsFile:

@@ -1,4 +1,4 @@
-"""What a user should know about files of bars: how columns were read, days that are missing, and splits. No torch here."""
+"""What a user should know about files of bars: names of columns, days that are missing, and splits. No torch here."""
 
 from collections.abc import Mapping
 from datetime import date

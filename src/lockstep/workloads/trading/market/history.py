@@ -84,6 +84,11 @@ class History:
         rows = [np.arange(first, last - length + 1) for first, last in bounds if last - first >= length]
         return np.concatenate(rows), length
 
+    def has(self, split: Split) -> bool:
+        """Whether there are enough days for a split."""
+        bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
+        return max(last - first for first, last in bounds) >= SHORTEST_EPISODE
+
     def traded(self, split: Split, episode_length: int) -> tuple[str, ...]:
         """The symbols with enough days for an episode; the others are never traded."""
         starts, _ = self.starts(split, episode_length)
@@ -217,6 +222,8 @@ def _joined(chosen: dict[str, _Bars], index: _Series | None, settings: MarketSet
     # Split by date, not by bar: otherwise training on one symbol would see days that validate another.
     all_days = np.unique(np.concatenate([days for days, _ in chosen.values()]))
     cut = min(round(len(all_days) * (1.0 - settings.validation_part)), len(all_days))
+    if settings.validation_from:
+        cut = int(np.searchsorted(all_days, date.fromisoformat(settings.validation_from).toordinal()))
     return History(
         symbols=tuple(chosen),
         symbol=np.concatenate([np.full(len(days), i) for i, (days, _) in enumerate(chosen.values())]),
