@@ -108,6 +108,15 @@ class TradingEnv:
         self.chain.quote(self.market.volatility)
         return self._observation()
 
+    def start_at(self, row: Tensor) -> Tensor:
+        """Start every account's episode at a bar (E,) of the data, instead of a random one; returns the observation."""
+        self._started = True
+        self.market.move(row)
+        self.market.first_spot.copy_(self.market.spot)
+        self.account.restart(torch.ones_like(self.market.historical))
+        self.chain.quote(self.market.volatility)
+        return self._observation()
+
     def _advance(self, action: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         market, account = self.market, self.account
         # Orders are filled at the quotes of the observation that the action was chosen for.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
 from lockstep.errors import UserError
-from lockstep.workloads.capabilities import Comparison, PlayRequest
+from lockstep.workloads.capabilities import Comparison, PlayRequest, Results, TradeRequest
 from lockstep.workloads.trading.settings import CLSTMSettings, LSTMSettings, TradingConfig, TradingSettings
 from lockstep.workloads.workload import Workload
 
@@ -227,6 +227,12 @@ class Trading(Workload):
                 "--workload, --preset, --symbols and fields"
             )
         return config.replace(**changes, symbols=symbols)
+
+    def trade(self, request: TradeRequest) -> Results:
+        """Decide on every day of the data that a paper account has not seen, and write the account."""
+        from lockstep.workloads.trading.paper.trader import trade
+
+        return trade(request)
 
     def run_peer(self, name: str, config: TradingConfig, updates: int, device: str) -> int:
         """Continue training with one of `peers` for a number of updates; returns the environment steps made."""
