@@ -50,7 +50,10 @@ def run(tmp_path_factory):
     directory.write_config(text, "trading")
     model = Trading().build(config, World().with_lanes(8, "fast")).model
     with torch.no_grad():
-        model.actor[-1].weight *= 300.0
+        # Large weights, so that the actions depend on the observation and on the memory.
+        for weight in model.parameters():
+            weight *= 4.0
+        model.actor[-1].weight *= 100.0
     weights = dict(model.state_dict())
     save_weights(
         directory.path / "final", weights, config_text=text, workload="trading", step=1, extra={"data": RECORD}
@@ -147,7 +150,11 @@ def test_what_is_printed_says_what_to_do_and_why(run, tmp_path, capsys):
     assert main(asked) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["data", "day", "account", "action", "chances", "reason", "kept"]
-    assert "2015-07-22, SPY at" in lines[1] and "100,000.00 dollars" in lines[2] and "without its memory" in lines[5]
+    assert (
+        "2015-07-22, SPY at" in lines[1]
+        and "100,000.00 dollars" in lines[2]
+        and "without its options chain" in lines[5]
+    )
     assert main(asked) == 2
     assert (error := capsys.readouterr().err).count("\n") == 1 and "has decided on 2015-07-22 already" in error
     bars(tmp_path, TRAINED + 4)
