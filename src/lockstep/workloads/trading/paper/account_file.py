@@ -100,8 +100,9 @@ def _checked(content: Any, like: Mapping[str, Tensors]) -> PaperAccount:
         raise ValueError(f"action is {shown(content['action'])}; allowed: {', '.join(ACTIONS)}")
     if type(content["bankrupt"]) is not bool:
         raise ValueError(f"bankrupt is {shown(content['bankrupt'])}, which is neither true nor false")
-    tensors = {key: _tensors(key, content[key], wanted) for key, wanted in like.items()}
-    return PaperAccount(**{key: content[key] for key in _KEYS if key not in tensors}, **tensors)
+    checked: dict[str, Any] = {key: content[key] for key in _KEYS}
+    checked |= {key: _tensors(key, content[key], wanted) for key, wanted in like.items()}
+    return PaperAccount(**checked)
 
 
 def _tensors(key: str, content: Any, like: Tensors) -> dict[str, Tensor]:
