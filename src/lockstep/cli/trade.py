@@ -7,6 +7,7 @@ from pathlib import Path
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions
+from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import TradeRequest, TradesOnPaper
@@ -41,9 +42,8 @@ def trade(arguments: list[str]) -> int:
         if not getattr(options, name):
             raise UserError(f"--{name} is missing: name {what}")
     account = Path(options.account)
-    if account.is_dir() or not account.parent.is_dir():
-        problem = "is a directory" if account.is_dir() else f"the directory {account.parent} does not exist"
-        raise UserError(f"--account {options.account}: {problem}; give the path of a file to write")
+    if problem := _problem(account):
+        raise UserError(f"--account {shown(options.account)}: {problem}; give the path of a file to write")
     subject = models.find(text, options, fields, options.data)
     trader = registry.require(subject.workload, TradesOnPaper)
     subject.check_policy(TRAINED)
@@ -51,3 +51,13 @@ def trade(arguments: list[str]) -> int:
     result = trader.trade(TradeRequest(subject.config, model.learner, account, options.symbol, model.trained_on))
     print(json.dumps(result.summary(), indent=1) if options.json else result.table())
     return 0
+
+
+def _problem(account: Path) -> str:
+    """Why a path cannot be the account's file; empty if it can."""
+    try:
+        if account.is_dir():
+            return "is a directory"
+        return "" if account.parent.is_dir() else f"the directory {shown(str(account.parent))} does not exist"
+    except OSError as error:
+        return error.strerror or str(error)

@@ -144,6 +144,25 @@ def test_stored_weights_remember_the_days_they_were_trained_on(past, bars, tmp_p
     assert "none of them trained on: 100,000.00 dollars" in printed
 
 
+STYLES = {
+    "SPY.csv": ("Date,Open,High,Low,Close,Adj Close,Volume", "{day},{p},{p},{p},{p},{p},10"),
+    "spy.us.txt": ("<TICKER>,<PER>,<DATE>,<OPEN>,<HIGH>,<LOW>,<CLOSE>,<VOL>", "SPY,D,{day:%Y%m%d},{p},{p},{p},{p},10"),
+    "bars.csv": ("symbol,timestamp,open,high,low,close,volume", "SPY,{day}T05:00:00Z,{p},{p},{p},{p},10"),
+}
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_what_yahoo_stooq_and_alpaca_write_trains_with_one_command(name, tmp_path, capsys):
+    header, line = STYLES[name]
+    days = [line.format(day=date(2015, 1, 1) + timedelta(days=number), p=100 + number % 7) for number in range(200)]
+    (tmp_path / name).write_text("\n".join([header, *days]) + "\n")
+    flags = ["--data", str(tmp_path / name), "--hidden-size", "8", "--max-updates", "1", "--device", "cpu"]
+    assert main(["train", "trading", "--preset", "debug", "--runs-dir", str(tmp_path), *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "SPY: 200 bars, 2015-01-01 to 2015-07-19" in printed
+    assert f"{name}: date = " in printed
+
+
 @pytest.fixture(scope="module")
 def newer(bars):
     """Newer files: SPY from 2015-01-01 and from 2015-05-01 to 2015-10-27, and one without SPY."""

@@ -31,8 +31,8 @@ def about_days(days: Mapping[str, NDArray[np.int64]], without_prices: Mapping[st
     everybodys = np.unique(np.concatenate(list(days.values())))
     found = []
     for symbol, own in days.items():
-        between = everybodys[(everybodys > own[0]) & (everybodys < own[-1])]
-        absent = np.union1d(np.setdiff1d(between, own), without_prices[symbol])
+        expected = np.union1d(everybodys, without_prices[symbol])
+        absent = np.setdiff1d(expected[(expected > own[0]) & (expected < own[-1])], own)
         if len(absent):
             found.append(f"{shown(symbol)} {len(absent):,} (first {_day(absent[0])})")
         gaps = np.diff(own)

@@ -22,7 +22,7 @@ FORMAT, VERSION = "lockstep paper account", 1
 _LARGEST_FILE = 64 << 20  # Bytes: the memory of a large network takes a few of them.
 _LARGEST_NUMBER = 1e15
 _KEYS = ("model", "symbol", "began", "day", "close", "first_price", "action", "bankrupt", "account", "memory")
-_ABOVE_ZERO = ("strike", "listed")
+_ABOVE_ZERO = ("strike", "listed", "peak")  # They are divided by.
 
 Tensors = Mapping[str, Tensor]
 

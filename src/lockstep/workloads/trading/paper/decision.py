@@ -70,7 +70,7 @@ class Session:
         seen = "; the policy was trained on this day" if today.trained_on else ""
         lines += [
             f"{'day':10} {today.day}, {shown(self.symbol)} at {today.price:,.2f}{seen}",
-            f"{'account':10} {today.value:,.2f} dollars, of which cash {today.cash:,.2f}; {today.positions} positions; "
+            f"{'account':10} {today.value:,.2f} dollars, of which cash {today.cash:,.2f}; {_counted(today.positions)}; "
             f"{self.profit:+,.2f} since {self.began}",
         ]
         if self.bankrupt:
@@ -96,3 +96,7 @@ class Session:
             f"{'reason':10} {today.action} would have "
             + ", ".join(f"{chance:.0%} without its {name.replace('_', ' ')}" for name, chance in reasons),
         ]
+
+
+def _counted(positions: int) -> str:
+    return "1 position" if positions == 1 else f"{positions} positions"
