@@ -23,7 +23,7 @@ USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
     "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
     "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n"
-    "       lockstep eval RUN [--data PATH | --part validation | test | train] where a workload predicts from data\n\n"
+    "       lockstep eval RUN [--data PATH | --part validation | test | train] where a workload learns from data\n\n"
     "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
     "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
     "its evaluation.json unless --output says otherwise."
@@ -48,7 +48,7 @@ class EvaluateOptions(ModelOptions):
     against: str = ""
     """For workloads with teams: the opponent, a run, a file or a baseline; each side is played in half of the games."""
     data: str = ""
-    """For workloads that predict from data: data to measure on instead of the run's own."""
+    """For workloads that learn from data: data to measure on instead of the run's own, such as newer days (trading)."""
     bad_files: Literal["refuse", "skip"] | None = None
     """What to do with an unreadable file of --data: refuse (stop), or skip (with a warning); none = as in the run."""
     part: Literal["validation", "test", "train"] = "validation"

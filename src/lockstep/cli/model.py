@@ -18,7 +18,7 @@ from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import is_file, open_regular, parse_json
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Predicts, UsedWithoutData
+from lockstep.workloads.capabilities import Predicts, TakesOtherData, UsedWithoutData
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -109,13 +109,16 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     folder = path if path.is_dir() else path.parent
     workload = registry.load_stored(name, folder)
     _refuse(fields, workload, options)
-    if data and not isinstance(workload, Predicts):
-        raise UserError(f"--data {data}: {name} does not predict from data; leave this out")
+    if data and not isinstance(workload, Predicts | TakesOtherData):
+        raise UserError(f"--data {data}: {name} does not learn from data; leave this out")
     if bad_files and not data:
         raise UserError(
             f"--bad-files {bad_files}: applies to the files of --data, which is missing; add --data or leave this out"
         )
     config = workload.read_config(config_text, source, stored_in=folder)
+    if data and isinstance(workload, TakesOtherData):
+        # Part of the configuration from here on: there is one place that says which data is used.
+        config, data = workload.with_data(config, data, _trained_on(path)), ""
     workload.check_kept(config, path)
     return Subject(workload, config, path, _run_around(path), data, bad_files or "")
 
@@ -152,14 +155,13 @@ def load(subject: Subject, device: str) -> TrainedModel:
         refuse_others(weights)
     else:
         weights, manifest = load_weights(subject.path, refuse_others)
-    trained_on = manifest.lookup("data") if manifest else _data_in_header(subject.path)
     if manifest is not None:
         _warn_of_other_data(subject, manifest.lookup("data_digest"), learner.data_digest)
     # An exported file has its LSTMs in PyTorch's layout.
     learner.model.load_state_dict(lstm_layout.from_pytorch(weights, learner.model))
     learner.model.eval()
     step = manifest.step if manifest else _step_in_header(subject.path)
-    return TrainedModel(learner, world, step, trained_on if isinstance(trained_on, dict) else None)
+    return TrainedModel(learner, world, step, _trained_on(subject.path))
 
 
 def _learner(subject: Subject, world: "World") -> "Learner":
@@ -191,12 +193,16 @@ def _step_in_header(path: Path) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
-def _data_in_header(path: Path) -> Any:
-    """What a file's header says about the data, unchecked; None if it says nothing."""
+def _trained_on(path: Path) -> Mapping[str, str] | None:
+    """What a model says about the data it was trained on, unchecked; None if it says nothing."""
+    from lockstep.storage.weights import manifest_of
+
+    manifest = manifest_of(path)
     try:
-        return parse_json(_header(path).get("data", "null").encode())
+        found = manifest.lookup("data") if manifest else parse_json(_header(path).get("data", "null").encode())
     except ValueError:
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:

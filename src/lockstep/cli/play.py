@@ -68,7 +68,7 @@ class PlayOptions(ModelOptions):
     replay: str = ""
     """File written with --log, to show instead of a new game."""
     data: str = ""
-    """For workloads that predict from data: data to show instead of what the run was validated on."""
+    """For workloads that learn from data: data to show instead of what the run was validated on."""
     only: str = ""
     """For runs with several tasks (control): the one to show; none = one after the other."""
     bad_files: Literal["refuse", "skip"] | None = None
@@ -172,7 +172,9 @@ class _Stage:
         elif self._options.stochastic:
             scores = [_score(self.scenes(seed + i)) for i in range(CANDIDATES)]
         else:
-            scores = [self._model.learner.evaluate(1, seed + i).score() for i in range(CANDIDATES)]
+            # The workload's own judge: it plays the days that are shown, not those of training.
+            play_trained = self._subject.workload.judge(self._subject.config, self._model.learner, self._model.world)
+            scores = [play_trained(1, seed + i).score() for i in range(CANDIDATES)]
         return seed + scores.index(median_high(scores))
 
     def _act(self, seed: int) -> Any:

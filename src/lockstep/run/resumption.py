@@ -110,6 +110,9 @@ class Resumption:
         if misfit is None:
             return ""
         changed = self._changed(manifest)
+        if misfit.lane_lacks and not changed:
+            # Its files match their hashes: most likely an earlier version made it, whose state had less in it.
+            return f"{misfit.problem}; if an earlier version made it, a new run takes its weights: --load-model RUN"
         if not changed or not misfit.by_settings:
             return misfit.problem
         if misfit.problem.startswith(checkpoint.MODEL):

@@ -143,6 +143,36 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class TakesOtherData(Protocol):
+    """Trains on data, and its models can act on other data, such as newer."""
+
+    def with_data(self, config: Any, data: str, trained_on: Mapping[str, str] | None) -> Any:
+        """A trained model's configuration for other data; `trained_on`: facts that it kept about its own."""
+
+
+@dataclass(frozen=True)
+class TradeRequest:
+    """What `lockstep trade` asks a workload to do."""
+
+    config: Any
+    learner: "Learner"
+    account: Path
+    """The file that keeps the account between days; made if it does not exist."""
+    symbol: str = ""
+    """What to trade; empty = the account's, or the only one of the data."""
+    trained_on: Mapping[str, str] | None = None
+    """Facts about the data that were kept with the model; None = unknown."""
+
+
+@runtime_checkable
+class TradesOnPaper(Protocol):
+    """Decides what to do on the newest day of data, with an account that is kept from day to day."""
+
+    def trade(self, request: TradeRequest) -> Results:
+        """Take up the account, decide on every new day, and write it."""
+
+
+@runtime_checkable
 class AnswersInputs(Protocol):
     """Predicts for inputs that a caller of the API has at hand."""
 
@@ -237,6 +267,7 @@ VERBS: Mapping[type, str] = {
     Exports: "be exported",
     HasPeers: "be trained by another program",
     Records: "record episodes",
+    TradesOnPaper: "trade from day to day",
 }
 """Completes "NAME: cannot ..." in the error message for a workload without the capability."""
 
