@@ -22,7 +22,7 @@ from lockstep.workloads.cricket.data.cache import (
 )
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DeliveryTable, Entities
-from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn
+from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn, learn_by_day
 from lockstep.workloads.cricket.matches.archive import Archive, named, open_archive
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import Match, NotAMatch, read_match
@@ -93,7 +93,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     # One rank reads first and reports errors; the others then read files that are known to be valid.
     world.led(read)
     book = books[0] if books else _other_matches(data, bad_files, store)[0]
-    return describe(Scoreboard(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
+    return describe(Scoreboard(book), store.learned, out_of_fold=False)
 
 
 def _tell(notes: Iterable[str]) -> None:
@@ -131,9 +131,9 @@ def prepare(settings: CricketSettings) -> Path:
     for part, book in books.items():
         if not len(book):
             raise UserError(f"data {settings.data}: no match for {part} has a delivery; give more matches")
-    learned = learn(Scoreboard(books[TRAIN]))
+    learned = (learn_by_day if settings.careers == "earlier" else learn)(Scoreboard(books[TRAIN]))
     try:
-        write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
+        write_store(path, learned, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
         raise UserError(f"cache_dir {path.parent}: cannot be written ({error.strerror}); choose another") from error
     # A folder that the user chose is left to the user.
@@ -183,10 +183,15 @@ def _summarised(notes: list[str]) -> tuple[str, ...]:
 
 
 def _digest(settings: CricketSettings, archive: Archive | None, split: Split | None) -> str:
-    """Digest of the matches and their split, 16 hex digits. Must not change between versions: runs store it."""
+    """Digest of the matches, their split and the kind of careers, 16 hex digits.
+
+    Must not change between versions: runs store it.
+    """
+    # The usual careers are not part of it, so that runs of earlier versions still find theirs.
+    careers = [settings.careers] if settings.careers != "all" else []
     if archive and split:
-        return _short_digest([archive.digest, split.parts()])
-    return _short_digest(["league", settings.matches, settings.split_seed])
+        return _short_digest([archive.digest, split.parts(), *careers])
+    return _short_digest(["league", settings.matches, settings.split_seed, *careers])
 
 
 def _key(settings: CricketSettings, source: str) -> str:

@@ -1,5 +1,7 @@
 """Features from knowledge of other matches: careers, expected outcomes, and today's deviation from them."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -33,8 +35,13 @@ _DETAILS = {"striker_identity": ("striker_phase", "striker_type"), "bowler_ident
 _UNKNOWN, _BOWLER = ROLES.index("unknown"), ROLES.index("bowler")
 
 
-def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
-    """(len(rows), CAREER_WIDTH) float16: career features of the entities at these rows."""
+def career(
+    inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray, known: Mapping[str, Tensor] | None = None
+) -> Tensor:
+    """(len(rows), CAREER_WIDTH) float16: career features of the entities at these rows.
+
+    `known`: by entity, outcomes counted for each row (len(rows), 7), if rows differ in what they may know.
+    """
     result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16)
     member = {
         name: torch.as_tensor(index) for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows)
@@ -46,7 +53,7 @@ def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tens
         ids = torch.as_tensor(inputs.of_entity(entity)[rows])
         this_year = ids * years + torch.as_tensor(year[rows])
         parts = [
-            _record(knowledge, kind)[ids],
+            _record(knowledge, knowledge.counts[kind])[ids] if known is None else _record(knowledge, known[entity]),
             knowledge.effects[kind][ids] + knowledge.effects[f"{kind}_year"][this_year],
         ]
         parts += [knowledge.effects[name][member[name]] for name in _DETAILS.get(node, ())]
@@ -106,9 +113,9 @@ def bowling_types(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) 
     return {"pace": np.where(known, 1 - spin, 0), "spin": np.where(known, spin, 0)}
 
 
-def _record(knowledge: Knowledge, kind: str) -> Tensor:
-    """(size, 8): log of deliveries and outcome rates of every id of a kind."""
-    counts = knowledge.counts[kind].float()
+def _record(knowledge: Knowledge, counts: Tensor) -> Tensor:
+    """(n, 8): log of deliveries and outcome rates, for counts (n, 7)."""
+    counts = counts.float()
     balls, average = counts.sum(1, keepdim=True), knowledge.effects["prior"].exp()
     pseudo = (_RATE_EVENTS / average).clamp(min=_RATE_BALLS)
     rates = (counts + pseudo * average) / (balls + pseudo) / average
