@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lockstep.algorithms.supervised.learner import SupervisedLearner
     from lockstep.distributed.world import World
     from lockstep.reporting.film import Scene
+    from lockstep.workloads.cricket.live.forecaster import MatchForecaster
     from lockstep.workloads.cricket.problem import CricketProblem
     from lockstep.workloads.cricket.reports.assess import Assessment
 
@@ -194,6 +195,12 @@ class Cricket(Workload):
         from lockstep.workloads.cricket.reports.assess import Predictor
 
         return Predictor(config, learner, world)
+
+    def forecaster(self, config: CricketConfig, learner: "SupervisedLearner", world: "World") -> "MatchForecaster":
+        """Forecasts matches that are in progress."""
+        from lockstep.workloads.cricket.live.forecaster import MatchForecaster
+
+        return MatchForecaster(config, learner, world)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play match after match, yielding every ball with its prediction."""

@@ -58,7 +58,7 @@ def open_store(settings: CricketSettings, world: World) -> Store:
     """Like `open_splits`, with everything learned from the training matches. Called by every rank."""
 
     def find() -> str:
-        with _data_errors():
+        with data_errors():
             return str(prepare(settings))
 
     # Rank 0 prepares while the others wait for the path; then every rank reads the files itself.
@@ -85,7 +85,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     books: list[Scorebook] = []
 
     def read() -> None:
-        with _data_errors():
+        with data_errors():
             book, notes = _other_matches(data, bad_files, store)
         books.append(book)
         _tell(notes)
@@ -102,7 +102,7 @@ def _tell(notes: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _data_errors() -> Iterator[None]:
+def data_errors() -> Iterator[None]:
     """Turn errors of reading matches, and lack of memory, into one-line errors."""
     try:
         yield
@@ -123,7 +123,7 @@ def prepare(settings: CricketSettings) -> Path:
         return path
     notes: list[str] = []
     if archive is not None and split is not None:
-        matches = list(_read(archive, split.files(), settings.bad_files, notes))
+        matches = list(read_matches(archive, split.files(), settings.bad_files, notes))
     else:
         matches = list(simulate(settings.matches, settings.split_seed))
         split = shuffled([match.file for match in matches], settings.split_seed)
@@ -153,7 +153,8 @@ def _tables(books: dict[str, Scorebook], learned: Learned) -> Iterator[tuple[str
         yield part, describe(Scoreboard(book), learned, out_of_fold=part == TRAIN)
 
 
-def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:
+def read_matches(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:
+    """Yield the matches of some files; of files that are none, a note is added or UserError raised (`bad_files`)."""
     for name, content in archive.read(names):
         try:
             if isinstance(content, str):
@@ -171,7 +172,8 @@ def _other_matches(data: str, bad_files: str, store: Store) -> tuple[Scorebook, 
     archive = open_archive(Path(data))
     trained_on = {match.file for match in store.tables["train"].matches}
     notes: list[str] = []
-    book = collect(_read(archive, [name for name in archive.names if name not in trained_on], bad_files, notes))
+    names = [name for name in archive.names if name not in trained_on]
+    book = collect(read_matches(archive, names, bad_files, notes))
     if not len(book):
         raise UserError(f"data {named(archive.path)}: all its deliveries were trained on; give other matches")
     return book, _summarised(notes)

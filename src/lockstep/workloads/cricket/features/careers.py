@@ -1,6 +1,6 @@
 """Features from knowledge of other matches: careers, expected outcomes, and today's deviation from them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from lockstep.workloads.cricket.columns import CAREER_COLUMNS, CAREER_WIDTH, ROL
 from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge, members
 from lockstep.workloads.cricket.features.roles import batting_role
 from lockstep.workloads.cricket.features.running_sums import Groups
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.skills import CLASSES
 
 _RATE_BALLS, _RATE_EVENTS = 60.0, 3.0
@@ -66,33 +67,50 @@ def career(
 def prior(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     """(len(rows), 7) float32: log-probabilities by the additive model."""
     total = knowledge.effects["prior"].repeat(len(rows), 1)
-    for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
-        total += knowledge.effects[name][torch.as_tensor(index)]
+    for _, shift in shifts(inputs, knowledge, rows):
+        total += shift
     return torch.log_softmax(total, 1)
 
 
-def today(inputs: CareerInputs, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+def shifts(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Iterator[tuple[str, Tensor]]:
+    """Each effect of the additive model by name, and its shift of the log-odds (len(rows), 7)."""
+    for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
+        yield name, knowledge.effects[name][torch.as_tensor(index)]
+
+
+def today(scoreboard: Scoreboard, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
     """(N, 7) by node type and name: today's deviation from what careers predict, in log-odds of each outcome.
 
     Counted before each delivery, over the match, the innings, the striker's innings and the bowler's spells.
     `expected`: (N, 7) probabilities for every delivery, from knowledge of other matches.
     """
-    scoreboard, book = inputs.scoreboard, inputs.scoreboard.book
     groups = {
-        ("score_state", "match_today"): (Groups(book.match), _TODAY_TEAM),
-        ("score_state", "innings_today"): (scoreboard.in_innings, _TODAY_TEAM),
-        ("striker_state", "today"): (scoreboard.by_player("batter"), _TODAY_PLAYER),
-        ("bowler_state", "today"): (scoreboard.by_player("bowler"), _TODAY_PLAYER),
+        ("score_state", "match_today"): Groups(scoreboard.book.match),
+        ("score_state", "innings_today"): scoreboard.in_innings,
+        ("striker_state", "today"): scoreboard.by_player("batter"),
+        ("bowler_state", "today"): scoreboard.by_player("bowler"),
     }
-    result = {where: np.empty((len(book), CLASSES), np.float32) for where in groups}
+    result = {where: np.empty((len(scoreboard.book), CLASSES), np.float32) for where in groups}
     for outcome in range(CLASSES):
-        probability = expected[:, outcome].astype(np.float64)
-        # One Newton step from 0 for a shift of the log-odds: gradient over curvature plus shrinkage.
-        surprise, spread = (scoreboard.label == outcome) - probability, probability * (1 - probability)
-        for where, (group, shrinkage) in groups.items():
-            shift = group.before(surprise) / (group.before(spread) + shrinkage)
-            result[where][:, outcome] = shift * _SKILL_SCALE
+        surprise, spread = surprises(scoreboard.label == outcome, expected[:, outcome])
+        for where, group in groups.items():
+            result[where][:, outcome] = deviation(where, group.before(surprise), group.before(spread))
     return result
+
+
+def surprises(came: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How much more an outcome came than expected, and its variance, for each delivery."""
+    probability = expected.astype(np.float64)
+    return came - probability, probability * (1 - probability)
+
+
+def deviation(where: tuple[str, str], surprise: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """A feature of `today`, from sums over deliveries.
+
+    One Newton step from 0 for a shift of the log-odds: gradient over curvature plus shrinkage.
+    """
+    shrinkage = _TODAY_TEAM if where[0] == "score_state" else _TODAY_PLAYER
+    return surprise / (spread + shrinkage) * _SKILL_SCALE
 
 
 def roles(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:

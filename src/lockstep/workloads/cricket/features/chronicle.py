@@ -105,11 +105,11 @@ class Chronicle:
             }
             # A non-striker is described as a batter.
             known["nonstriker"] = self.counts["striker"].before(inputs.of_entity("nonstriker")[rows], days[rows])
-            yield rows, self.knowledge(int(number)), known
+            yield rows, self.on(int(self.starts[number])), known
 
-    def knowledge(self, number: int) -> Knowledge:
-        """What one of the fits gave; its counts are those of the day on which it may first be used."""
-        day = int(self.starts[number])
+    def on(self, day: int) -> Knowledge:
+        """What was known on a day."""
+        number = int(np.searchsorted(self.starts.numpy(), day, side="right")) - 1
         counts = {
             entity: of_entity.before(np.arange(size), np.full(size, day))
             for (entity, size), of_entity in zip(self.sizes.items(), self.counts.values(), strict=True)
@@ -119,7 +119,7 @@ class Chronicle:
     @property
     def everything(self) -> Knowledge:
         """What is known after the last day."""
-        return self.knowledge(len(self.fits) - 1)
+        return self.on(int(self.starts[-1]))
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for storage."""

@@ -80,7 +80,7 @@ def describe(scoreboard: Scoreboard, learned: Learned, out_of_fold: bool) -> Del
         roles[rows] = careers.roles(inputs, knowledge, rows)
         for name, column in careers.bowling_types(inputs, knowledge, rows).items():
             types[name][rows] = column
-    state = _state(scoreboard, inputs, prior, types)
+    state = state_columns(scoreboard, prior, types, careers.today(scoreboard, np.exp(prior)))
     ids = inputs.ids
     first = book.first
     people = np.stack([book[column] for column in ("bowler", "batter", "nonstriker")], 1)
@@ -126,12 +126,18 @@ def _folds(book: Scorebook) -> np.ndarray:
     return np.array([fold_of(match.file) for match in book.matches], np.int64)
 
 
-def _state(
-    scoreboard: Scoreboard, inputs: CareerInputs, prior: np.ndarray, types: dict[str, np.ndarray]
-) -> torch.Tensor:
-    """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order."""
+def state_columns(
+    scoreboard: Scoreboard,
+    prior: np.ndarray,
+    types: dict[str, np.ndarray],
+    today: dict[tuple[str, str], np.ndarray],
+) -> Tensor:
+    """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order.
+
+    `prior`: (N, 7) log-probabilities of the additive model; `types`, `today`: from features/careers.py.
+    """
     # NaN marks columns that nothing has filled yet; the assertion below finds them.
-    state = torch.full((len(scoreboard.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
+    state = torch.full((len(prior), STATE_WIDTH), torch.nan, dtype=torch.float16)
     # A few node types at a time: all columns in full precision would take most of the memory.
     for features in (match_state, player_state, dynamics):
         for node, columns in features(scoreboard).items():
@@ -140,7 +146,7 @@ def _state(
     for name, column in types.items():
         state[:, _place("bowler_state", name)] = torch.as_tensor(column)
     state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
-    for (node, name), block in careers.today(inputs, np.exp(prior)).items():
+    for (node, name), block in today.items():
         state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
     assert not state.isnan().any(), "a column of the state was not filled, or contains NaN"
     return state
