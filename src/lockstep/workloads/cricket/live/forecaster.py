@@ -175,7 +175,8 @@ class MatchForecaster:
         row = len(table) - 1
         history = max(row - int(table.first[row]), 1) if self._config.network.reads_balls else 0
         sample = gather(table, table.phase(), torch.tensor([row]), history)
-        return _Seen(CareerInputs.of(board, store.index), sample)
+        # A described table is in half precision, a stored one that is read is not.
+        return _Seen(CareerInputs.of(board, store.index), replace(sample, state=sample.state.float()))
 
     def _moved(self, seen: _Seen, knowledge: Knowledge, probabilities: torch.Tensor) -> dict[str, torch.Tensor]:
         """By group of features: the change of each outcome's log-odds that it makes."""
