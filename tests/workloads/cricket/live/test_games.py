@@ -1,6 +1,7 @@
 """Games that are played out: the network sees each ball as in training, and the laws of the game hold."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -75,7 +76,9 @@ def test_a_match_that_is_cut_off_looks_as_the_same_ball_did_in_training(known, b
         assert torch.equal(getattr(table, name)[balls], getattr(whole, name)[balls]), name
     if at.innings or not balls:
         return
-    games = Games(at, side_of(at, at.batting, learned.index, learned.everything), np.arange(2), 0, np.zeros(2, int), 120)
+    games = Games(
+        at, side_of(at, at.batting, learned.index, learned.everything), np.arange(2), 0, np.zeros(2, int), 120
+    )
     games.resume(ball, expected)
     for end in (games.striker, games.nonstriker):
         games._arrive(np.arange(2), end, games.legal)
@@ -100,7 +103,9 @@ def test_every_ball_of_a_game_looks_as_it_would_in_training(known):
         return FREQUENCIES.expand(len(samples), -1)
 
     model = Model(predict, True, learned.index, learned.everything, kinds)
-    first = Games(at, side_of(at, at.batting, learned.index, learned.everything), np.arange(1), 0, np.zeros(1, int), 120)
+    first = Games(
+        at, side_of(at, at.batting, learned.index, learned.everything), np.arange(1), 0, np.zeros(1, int), 120
+    )
     first.resume(ball, expected)
     first.play(model, 1, None)
     answer = side_of(at, at.other(at.batting), learned.index, learned.everything)
@@ -163,7 +168,7 @@ def test_an_innings_has_at_most_120_legal_balls_and_four_overs_a_bowler(known):
         balls = games.legal[game] + int((games.columns["wides"][game] > 0)[: games.played].sum())
         assert balls <= games.played
         by_over = [set(bowler[over == number].tolist()) for number in range(5, int(over.max()) + 1)]
-        assert all(one.isdisjoint(other) for one, other in zip(by_over, by_over[1:], strict=False) if one and other)
+        assert all(one.isdisjoint(other) for one, other in pairwise(by_over) if one and other)
 
 
 def ball_after(known, balls, **changes):
@@ -215,4 +220,4 @@ def test_sides_have_eleven_players_even_if_the_file_names_none(known):
     bare = replace(cut(known[2], 20), squads={})
     at = situation(bare)
     assert {len(eleven) for eleven in at.elevens.values()} == {11}
-    assert len(set(sum(at.elevens.values(), []))) == 22
+    assert len({player for eleven in at.elevens.values() for player in eleven}) == 22

@@ -22,8 +22,10 @@ from lockstep.workloads.cricket.workload import Cricket
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The path of an untrained run, which predicts the outcomes' frequencies and a little more."""
-    config = Cricket().preset("debug").replace(
-        cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu", drop_relations="ball"
+    config = (
+        Cricket()
+        .preset("debug")
+        .replace(cache_dir=str(tmp_path_factory.mktemp("cache")), threads=1, device="cpu", drop_relations="ball")
     )
     learner = Cricket().build(config, World().with_lanes(config.effective_lanes, "fast"))
     found = RunDirectory.named(tmp_path_factory.mktemp("runs"), "demo")

@@ -42,7 +42,9 @@ class DeliveryKinds:
             ],
             1,
         )
-        found, number = np.unique(rows, axis=0, return_inverse=True)
+        # Sorted as one number each, in base 128, which is much faster than sorting rows.
+        _, place, number = np.unique(rows @ (128 ** np.arange(rows.shape[1])), return_index=True, return_inverse=True)
+        found = rows[place]
         cell = table.label.numpy() * len(PHASES) + table.phase().numpy()
         counts = np.bincount(cell * len(found) + number.reshape(-1), minlength=_SHAPES * len(found))
         counts = counts.reshape(_SHAPES, len(found)).astype(np.float64)

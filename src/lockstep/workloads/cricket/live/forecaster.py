@@ -156,6 +156,7 @@ class MatchForecaster:
         order = batting_order(at, at.batting, store.index, knowledge)
         ball = next_ball(at, order, attack(at, at.other(at.batting), store.index, knowledge))
         names = list(at.match.players)
+        chosen = {end: getattr(ball, end) for end in ENDS}
         for end, name in given.items():
             side = at.elevens[at.other(at.batting) if end == "bowler" else at.batting]
             allowed = [names[player] for player in side]
@@ -163,10 +164,13 @@ class MatchForecaster:
                 near = nearest(name, allowed)
                 hint = f"the nearest is {near}; " if near else ""
                 raise UserError(f"{end} {shown(name)}: does not play; {hint}allowed: {', '.join(allowed)}")
-            ball = replace(ball, **{end: names.index(name)})
-        if ball.striker == ball.nonstriker:
-            raise UserError(f"striker {shown(names[ball.striker])}: is at the other end, too; name both batters")
-        return replace(ball, guessed=tuple(who for who in ball.guessed if who not in given))
+            chosen[end] = names.index(name)
+        if chosen["striker"] == chosen["nonstriker"]:
+            raise UserError(f"striker {shown(names[chosen['striker']])}: is at the other end, too; name both batters")
+        # The batter who comes in may be at either end.
+        told = {*given, "batter"} if {"striker", "nonstriker"} & set(given) else set(given)
+        guessed = tuple(who for who in ball.guessed if who not in told)
+        return NextBall(ball.over, ball.ball_in_over, **chosen, guessed=guessed)
 
     def _seen(self, at: Situation, ball: NextBall, store: Store) -> _Seen:
         """The ball as the last row of a table, made as for training."""

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from lockstep.compute.random import uniform
-from lockstep.workloads.cricket.columns import OUTCOMES
+from lockstep.workloads.cricket.columns import BALL_FEATURES, OUTCOMES
 from lockstep.workloads.cricket.data.samples import Samples
 from lockstep.workloads.cricket.features import careers
 from lockstep.workloads.cricket.features.contexts import contexts, phase_of_over
 from lockstep.workloads.cricket.features.entities import EntityIndex
 from lockstep.workloads.cricket.features.history import ball_features
-from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge
+from lockstep.workloads.cricket.features.knowledge import COUNTED, CareerInputs, Knowledge
 from lockstep.workloads.cricket.features.tabulate import state_columns
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.innings import LiveScoreboard
@@ -179,14 +179,14 @@ class Games:
         absent = int(model.reads_balls and not history)
         samples = Samples(
             state=state.float(),
-            career=careers.career(inputs, model.knowledge, rows).float(),
+            career=careers.career(inputs, model.knowledge, rows, _known(inputs, model.knowledge)).float(),
             ids=torch.as_tensor(ids),
             roles=torch.as_tensor(careers.roles(inputs, model.knowledge, rows)),
             innings=torch.full((len(live),), self.innings),
             phase=torch.as_tensor(inputs.phase),
             people=torch.as_tensor(people),
             present=_padded(torch.ones(len(live), history, dtype=torch.bool), absent),
-            ball=_padded(torch.as_tensor(ball_features(board)[:, :history]).float(), absent),
+            ball=_padded(_balls(board, history), absent),
             ball_ids=_padded(torch.as_tensor(side.people_ids[past]), absent),
             ball_people=_padded(torch.as_tensor(past), absent),
             over=_padded(torch.as_tensor(board.book["over"][:, :history]), absent),
@@ -293,6 +293,19 @@ class Games:
     def _uniform(self, seed: int, purpose: str, games: np.ndarray) -> np.ndarray:
         step = self.innings * 1000 + self.played
         return uniform(seed, f"cricket {purpose}", torch.as_tensor(self.numbers[games]), step).double().numpy()
+
+
+def _balls(board: LiveScoreboard, history: int) -> Tensor:
+    """(n, history, 18): BALL_FEATURES, for a network that reads earlier balls."""
+    if not history:
+        return torch.zeros(len(board.current("over")), 0, len(BALL_FEATURES))
+    return torch.as_tensor(ball_features(board)).float()
+
+
+def _known(inputs: CareerInputs, knowledge: Knowledge) -> dict[str, Tensor]:
+    """The counts of each game's players alone: rates of everybody would be computed anew at every ball."""
+    kinds = {entity: entity for entity in COUNTED} | {"nonstriker": "striker"}
+    return {entity: knowledge.counts[kind][inputs.of_entity(entity)] for entity, kind in kinds.items()}
 
 
 def _padded(values: Tensor, absent: int) -> Tensor:

@@ -199,7 +199,7 @@ def next_ball(at: Situation, order: list[int], bowlers: list[int]) -> NextBall:
         pair.reverse()
         over, ball, bowler = last.over + 1, 0, _next_bowler(at, last, bowlers)
         guessed.append("bowler")
-    return NextBall(over, ball, *pair, bowler, tuple(guessed))
+    return NextBall(over, ball, pair[0], pair[1], bowler, tuple(guessed))
 
 
 def _came_in(at: Situation) -> set[int]:
