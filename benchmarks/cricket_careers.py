@@ -27,7 +27,9 @@ def main() -> None:
         losses = [point["eval/log_loss"] for point in run.metrics() if "eval/log_loss" in point]
         splits = open_splits(CricketSettings(**source), World())
         additive = log_loss(BASELINES["additive"](splits.train, splits.validation), splits.validation)
-        print(f"careers {careers:8} log loss {min(losses):.4f}   additive model {additive:.4f}   {run.name}", flush=True)
+        print(
+            f"careers {careers:8} log loss {min(losses):.4f}   additive model {additive:.4f}   {run.name}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from lockstep.workloads.cricket.live.games import Games, Model, side_of
 from lockstep.workloads.cricket.live.simulation import play_out
 from lockstep.workloads.cricket.live.situation import NextBall, NotForecast, attack, batting_order, next_ball, situation
 from lockstep.workloads.cricket.matches.league import simulate
-from lockstep.workloads.cricket.matches.match import Row
+from lockstep.workloads.cricket.matches.match import KINDS, Row
 from lockstep.workloads.cricket.matches.scorebook import collect
 
 FREQUENCIES = torch.tensor([0.36, 0.34, 0.07, 0.01, 0.11, 0.05, 0.06])
@@ -214,6 +214,28 @@ def test_a_finished_innings_leads_to_the_chase_and_a_finished_match_to_nothing(k
         situation(copied(match))
     with pytest.raises(NotForecast, match="no innings"):
         situation(replace(match, innings=[], rows=match.rows[:0]))
+
+
+def test_nothing_comes_after_the_last_over_even_if_others_are_missing(known):
+    late = cut(known[2], 6)
+    late.rows[:, [Row._fields.index("wides"), Row._fields.index("noballs")]] = 0
+    late.rows[:, Row._fields.index("over")] = 19
+    assert situation(late).innings == 1
+
+
+def test_where_everybody_has_batted_one_who_had_retired_comes_back(known):
+    learned, _, match = known
+    shorter = cut(match, 14)
+    shorter.rows[:, Row._fields.index("wickets")] = 0
+    eleven = match.squads[match.teams[0]]
+    # A new batter faces each ball, and the last of them retires.
+    shorter.rows[:, Row._fields.index("batter")] = [eleven[place % 11] for place in range(14)]
+    shorter.rows[:, Row._fields.index("nonstriker")] = [eleven[(place + 1) % 11] for place in range(14)]
+    shorter.rows[-1, Row._fields.index("kind")] = KINDS.index("retired")
+    at = situation(shorter)
+    order = batting_order(at, at.batting, learned.index, learned.everything)
+    ball = next_ball(at, order, attack(at, at.other(at.batting), learned.index, learned.everything))
+    assert len({ball.striker, ball.nonstriker, int(shorter.rows[-1, 3])}) == 3
 
 
 def test_sides_have_eleven_players_even_if_the_file_names_none(known):

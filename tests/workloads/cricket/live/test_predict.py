@@ -80,6 +80,7 @@ def test_the_callers_word_about_who_bowls_counts(run, match, capsys):
 
 
 def test_every_past_ball_goes_to_a_file(run, match, tmp_path, capsys):
+    pytest.importorskip("pyarrow")
     for form in ("csv", "json", "parquet"):
         path = tmp_path / f"balls.{form}"
         assert main(["predict", run, str(match), "--per-ball", str(path), "--device", "cpu"]) == 0

@@ -121,7 +121,7 @@ class MatchForecaster:
         """Write every predicted ball of the source's matches to a .csv, .json or .parquet file."""
         per_ball.check(path)
         matches = self._matches(source)
-        store = self._store(min(match.date for match in matches))
+        store = self._store(min((match.date for match in matches if match.date), default=""))
         table = describe(Scoreboard(collect(matches)), store.learned, out_of_fold=False)
         if not table.samples:
             raise UserError(f"{shown(source)}: has no ball to predict; an innings is predicted from its second ball on")
@@ -145,6 +145,8 @@ class MatchForecaster:
                 found = list(read_matches(archive, archive.names, self._config.workload.bad_files, notes))
             for note in notes:
                 tell(f"cricket: {note}", sys.stderr)
+        if not found:
+            raise UserError(f"{shown(source)}: holds no match; give a match as Cricsheet writes it")
         trained_on = {match.file for match in self._own_store.tables["train"].matches}
         if known := [match.file for match in found if match.file in trained_on]:
             more = f" and {len(known) - 1} more" if len(known) > 1 else ""

@@ -40,7 +40,7 @@ Predict = Callable[[Samples], Tensor]
 """Maps samples to the probabilities of the outcomes (n, 7), on the CPU."""
 
 _LONGEST = 250
-"""Deliveries after which an innings is cut off; the longest on record has 144."""
+"""Deliveries, beyond those of the file, after which an innings is cut off; the longest on record has 144."""
 _CLASSES = len(OUTCOMES)
 _HISTORY = tuple(name for name in Row._fields if name not in ("innings", "fielder"))
 
@@ -84,12 +84,13 @@ class Games:
         """The games start from nothing; `numbers`: (B,) of the games; `target`: (B,), 0 in a first innings."""
         games, players = len(numbers), len(at.match.players)
         self.numbers = numbers
+        self.longest = len(at.match.rows) + _LONGEST
         self.at, self.side, self.innings, self.target, self.allotted = at, side, innings, target, allotted
         # Unplayed deliveries look like wides: sums over a finished innings, of legal balls, dots, wickets and so on,
         # then leave them out without a mask.
-        self.columns = {name: np.zeros((games, _LONGEST), np.int16) for name in (*_HISTORY, "innings")}
+        self.columns = {name: np.zeros((games, self.longest), np.int16) for name in (*_HISTORY, "innings")}
         self.columns["wides"][:], self.columns["total_runs"][:] = 1, 1
-        self.surprise, self.spread = np.zeros((2, games, _LONGEST, _CLASSES), np.float32)
+        self.surprise, self.spread = np.zeros((2, games, self.longest, _CLASSES), np.float32)
         self.carried = np.zeros((2, games, _CLASSES))
         """Sums of the match's earlier innings, of surprise and spread."""
         self.runs, self.wickets, self.legal, self.came_in, self.over, self.ball = np.zeros((6, games), np.int64)
@@ -133,7 +134,7 @@ class Games:
 
     def play(self, model: Model, seed: int, previous: LiveScoreboard | None) -> None:
         """Play every game's innings to its end."""
-        while len(live := np.flatnonzero(self._going())) and self.played < _LONGEST:
+        while len(live := np.flatnonzero(self._going())) and self.played < self.longest:
             for end in (self.striker, self.nonstriker):
                 self._arrive(live, end[live], self.legal[live])
             board = self.board(live, self.played, previous)

@@ -133,6 +133,8 @@ def _at(match: Match, number: int) -> Situation:
 
 def _ended(at: Situation) -> bool:
     done = at.wickets >= WICKETS or int(at.legal.sum()) >= at.allotted
+    # A file may lack overs in between; none comes after the last.
+    done = done or int(at.legal[at.column("over") == OVERS - 1].sum()) >= BALLS
     return done or (at.target > 0 and at.runs >= at.target)
 
 
@@ -187,7 +189,9 @@ def next_ball(at: Situation, order: list[int], bowlers: list[int]) -> NextBall:
     guessed = []
     pair = [last.batter, last.nonstriker]
     if last.kind:
-        coming = next(player for player in order if player not in _came_in(at))
+        # Where all have batted, somebody who had retired comes back.
+        fresh = [player for player in order if player not in _came_in(at)]
+        coming = next(player for player in [*fresh, *order] if player not in pair)
         place = 1 if last.player_out == last.nonstriker else 0
         pair[place] = coming
         guessed.append("batter")
