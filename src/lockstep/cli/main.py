@@ -23,6 +23,7 @@ VERBS = {
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "trade": ("trade", "trade", "decide for the newest day of data, with a paper account kept from day to day"),
+    "predict": ("predict", "predict", "what a trained model expects of a match that is on"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
     "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),

@@ -1,7 +1,7 @@
 """Optional capabilities of workloads, one small protocol each. A workload has a capability if it has its methods."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -180,6 +180,49 @@ class AnswersInputs(Protocol):
         """A function from inputs to predictions on the CPU, in the forms that suit the workload."""
 
 
+@dataclass(frozen=True)
+class ForecastRequest:
+    """What `lockstep predict` asks about something that is in progress."""
+
+    simulate: int = 0
+    """Games to play out to the end; 0 = the next step alone."""
+    seed: int = 2025
+    """Seed of these games."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """What the caller knows about the next step and the data does not say, by name; cricket: striker, bowler, ..."""
+
+
+class Forecast(Protocol):
+    """What is expected of something that is in progress."""
+
+    over: bool
+    """Whether it has ended, so that nothing is left to forecast."""
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+
+    def table(self) -> str:
+        """As text."""
+
+
+class Forecaster(Protocol):
+    """Forecasts things that are in progress, given by a file, a folder, a zip, or - for the standard input."""
+
+    def forecasts(self, source: str, request: ForecastRequest) -> Iterator[Forecast]:
+        """One forecast for each of them."""
+
+    def write_steps(self, source: str, path: Path) -> int:
+        """Write what was predicted at each of their past steps to a file (csv, json, parquet); returns how many."""
+
+
+@runtime_checkable
+class ForecastsProgress(Protocol):
+    """Forecasts how something that is in progress goes on."""
+
+    def forecaster(self, config: Any, learner: Any, world: "World") -> Forecaster:
+        """A forecaster that uses a trained model."""
+
+
 @runtime_checkable
 class UsedWithoutData(Protocol):
     """Learns from data that need not be there when its models are used."""
@@ -264,6 +307,7 @@ VERBS: Mapping[type, str] = {
     Contests: "play one team against another",
     KeepsBlotter: "keep a blotter",
     Predicts: "be measured on data",
+    ForecastsProgress: "forecast something in progress",
     Exports: "be exported",
     HasPeers: "be trained by another program",
     Records: "record episodes",
