@@ -1,7 +1,8 @@
 """From a resolved run to its ranks: here in this process, by the launcher, or as one of its ranks."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,14 +12,16 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
 from lockstep.config.run_settings import FREE_TO_CHANGE
 from lockstep.config.values import shown
-from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
+from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import environment, launcher, rank_process, resources
 from lockstep.launch.machines import Machines
+from lockstep.launch.restarts import Decision
 from lockstep.launch.secret import shared_secret
 from lockstep.output import open_missing_streams, tell
 from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
+from lockstep.storage import run_events
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 from lockstep.workloads.requests import Tune
@@ -81,13 +84,14 @@ def start(
         for line in idle:
             tell(line)
         if ranks == 1 and machines is None:
-            return _train_alone(workload, wanted, must_resume)
+            with _crash_noted(run):
+                return _train_alone(workload, wanted, must_resume)
         if not must_resume:
             # The ranks must agree on the name, which may come from the clock.
             arguments = [*arguments, "--run-name", run.name]
         secret = shared_secret(run.path) if machines else None
         with requested_run.handed_over(wanted):
-            return _launch(arguments, ranks, machines, secret, workload, config, options)
+            return _launch(arguments, ranks, machines, secret, workload, config, options, run)
 
 
 def _new_name(workload: Workload) -> str:
@@ -128,7 +132,14 @@ def _launch(
     workload: Workload,
     config: AnyConfig,
     options: LaunchOptions,
+    run: RunDirectory,
 ) -> int:
+    def noted(decision: Decision) -> None:
+        if decision.restart:
+            run_events.note(run.path, "restart", decision.lines[-1])
+        elif decision.reason:
+            run_events.note(run.path, "failed", decision.reason)
+
     return launcher.run_lockstep(
         arguments,
         ranks,
@@ -139,6 +150,7 @@ def _launch(
         timeout=config.run.timeout,
         smaller=lambda times: _how_to_halve(config, times),
         modules=("lockstep.run.session", *workload.preloads),
+        noted=noted,
     )
 
 
@@ -159,6 +171,18 @@ def _how_to_halve(config: AnyConfig, times: int) -> str | None:
         return None
     ((name, (_, value)),) = halved.differences(config).items()
     return f"--{name.replace('_', '-')} {value}"
+
+
+@contextlib.contextmanager
+def _crash_noted(run: RunDirectory) -> Iterator[None]:
+    """Note why a run without a launcher ended; what the run itself raises on purpose it has noted already."""
+    try:
+        yield
+    except LockstepError:
+        raise
+    except Exception as error:
+        run_events.note(run.path, "failed", f"{type(error).__name__}: {error}")
+        raise
 
 
 def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool) -> int:

@@ -56,11 +56,12 @@ class Agent:
         patience: float,
         silence_limit: float,
         say: Callable[[str], None],
+        noted: Callable[[Decision], None] = lambda decision: None,
     ) -> None:
-        """`patience`: seconds to wait for other machines."""
+        """`patience`: seconds to wait for other machines. `noted`: told every decision, besides the user."""
         self._command, self._ranks, self._setup, self._policy = list(command), ranks, setup, policy
         self._fork_server, self._rendezvous, self._patience = fork_server, rendezvous, patience
-        self._silence_limit, self._say = silence_limit, say
+        self._silence_limit, self._say, self._noted = silence_limit, say, noted
         self._processes: dict[int, Process] = {}
         self._requests: list[int] = []
         """Stop signals received so far; the first asks to save and stop, the second kills."""
@@ -306,6 +307,7 @@ class Agent:
         self.reason = decision.reason
         for line in decision.lines:
             self._say(line)
+        self._noted(decision)
 
     def _waited(self, seconds: float) -> bool:
         """Wait before a restart; False if a stop request arrived meanwhile."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
 from lockstep.storage.disk import write_atomically
-from lockstep.storage.run_directory import LONGEST_LINE, METRICS
+from lockstep.storage.run_directory import LONGEST_LINE, METRICS, WEIGHTS_HASH
 from lockstep.untrusted import (
     is_counter,
     lines_from_end,
@@ -118,11 +118,17 @@ class MetricsLog:
         if wandb is not None:
             self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), **wandb)))
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one log point; numbers that are not finite become null, which is all that JSON has for them."""
+    def write(self, step: int, metrics: Mapping[str, float], fingerprint: str | None = None) -> None:
+        """Write one log point; numbers that are not finite become null, which is all that JSON has for them.
+
+        `fingerprint`: the hash of the weights at this step, if it was taken.
+        """
         now = time.time()
         values = {tag: _finite(value) for tag, value in metrics.items()}
-        self._append((json.dumps({"step": step, "time": round(now, 3), **values}, allow_nan=False) + "\n").encode())
+        # Not among the tags: those are numbers, and the loggers below take nothing else.
+        known = {} if fingerprint is None else {WEIGHTS_HASH: fingerprint}
+        point = {"step": step, "time": round(now, 3), **known, **values}
+        self._append((json.dumps(point, allow_nan=False) + "\n").encode())
         # TensorBoard and W&B have no null: such values are left out there.
         numbers = {tag: value for tag, value in values.items() if value is not None}
         for logger in self._loggers:

@@ -1,6 +1,7 @@
 """The training loop decides *when* to step, compare, log, evaluate, save and stop; the learner decides *what*."""
 
 import time
+from functools import partial
 from typing import Protocol
 
 from lockstep import failpoints
@@ -10,10 +11,12 @@ from lockstep.distributed.world import World
 from lockstep.launch.heartbeat import Heartbeat
 from lockstep.launch.stop_request import StopRequest, leave
 from lockstep.reporting.display import Display
+from lockstep.reporting.fingerprints import Fingerprints
 from lockstep.reporting.health import FiniteWatch
 from lockstep.reporting.journal import Journal
 from lockstep.run.learner import Learner
 from lockstep.storage import checkpoint
+from lockstep.storage.run_events import Kind
 
 
 class Keeper(Protocol):
@@ -28,6 +31,9 @@ class Keeper(Protocol):
     def keep_weights(self, name: str, score: float) -> None:
         """Store the weights alone under a name. Called by every rank."""
 
+    def note_event(self, kind: Kind, text: str) -> None:
+        """Write down what happened to the run at this step. May be called by some ranks only."""
+
 
 class Loop:
     """One run, from the learner's current state to the end."""
@@ -37,6 +43,7 @@ class Loop:
     ) -> None:
         self._learner, self._world, self._config = learner, world, config
         self._journal, self._keeper, self._display = journal, keeper, display
+        self._fingerprints = Fingerprints(lambda: checkpoint.weights_hash(dict(learner.model.state_dict())))
         self.notes: dict[str, float] = {"best": float("-inf"), "seconds": 0.0}
         """The loop's own state, which checkpoints keep: the best score, and seconds of training."""
 
@@ -69,7 +76,8 @@ class Loop:
                 if evaluates:
                     self.evaluate()
                 if finished or evaluates or learner.updates % config.run.log_every == 0:
-                    self._display.progress(learner.steps, self._journal.write(learner.steps))
+                    fingerprint = partial(self._fingerprints.for_log, learner.updates)
+                    self._display.progress(learner.steps, self._journal.write(learner.steps, fingerprint))
                     while self._journal.warnings:
                         self._warn(self._journal.warnings.pop(0))
                 if _crossed(before, learner.steps, config.run.checkpoint_every) and not finished:
@@ -78,7 +86,7 @@ class Loop:
 
     def compare_replicas(self) -> str:
         """Stop unless every rank holds the same weights; returns their hash. Called by every rank."""
-        fingerprint = checkpoint.weights_hash(dict(self._learner.model.state_dict()))
+        fingerprint = self._fingerprints.take(self._learner.updates)
         self._world.check_replicas(fingerprint, f"step {self._learner.steps:,}")
         return fingerprint
 
@@ -101,6 +109,7 @@ class Loop:
     def _warn(self, line: str | None) -> None:
         if line:
             self._display.say(f"warning: {line}")
+            self._keeper.note_event("warning", line)
 
     def _finished(self) -> bool:
         config, learner = self._config, self._learner

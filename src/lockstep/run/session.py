@@ -11,9 +11,10 @@ from lockstep import failpoints
 from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
-from lockstep.errors import NoValidCheckpoint, RunFailed
+from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest
 from lockstep.launch.environment import job
 from lockstep.launch.heartbeat import FINISHED, Heartbeat
+from lockstep.launch.stop_request import Interrupted
 from lockstep.reporting.display import Display, Narrated, Narrator, open_display
 from lockstep.reporting.journal import Journal
 from lockstep.run import arithmetic, consensus
@@ -25,8 +26,9 @@ from lockstep.run.warm_start import ModelReader, warm_start
 from lockstep.storage import checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
-from lockstep.storage.manifest import MADE_WITH
+from lockstep.storage.manifest import MADE_WITH, step_name
 from lockstep.storage.run_directory import RunDirectory, State
+from lockstep.storage.run_events import Kind, note
 from lockstep.storage.set_aside import is_aside, set_aside
 from lockstep.untrusted import is_folder
 
@@ -145,6 +147,11 @@ class Session:
 
     def _note_saved(self, order: SaveRequest) -> None:
         self._run.write_status("running", order.step, order.snapshot.state["loop"]["best"])
+        note(self._run.path, "checkpoint", step_name(order.step), order.step)
+
+    def note_event(self, kind: Kind, text: str) -> None:
+        """Add to the run's events; rank 0 writes. May be called by some ranks only."""
+        self._run.note_event(self._world, kind, text, self.learner.steps)
 
     def keep_weights(self, name: str, score: float) -> None:
         """Keep the weights alone as best/ or final/; where the disk refuses, all ranks raise alike."""
@@ -230,6 +237,8 @@ def _conduct(
     journal.start(learner.steps)
     fingerprint = loop.compare_replicas()
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
+    ranks = f"on {world.size} rank{'s' if world.size > 1 else ''}"
+    session.note_event("resumed" if resumed else "started", f"{ranks}, update {learner.updates:,}")
     status: State = "stopped"
     try:
         if config.run.branch_from and not resumed:
@@ -243,10 +252,17 @@ def _conduct(
         display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
         if learner.done():
             status = "finished"
+            session.note_event("finished", "complete")
         else:
             most = config.run.max_updates
             limit = "max-updates" if most and learner.updates >= most else "max-hours"
             display.say(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
+            session.note_event("stopped", f"by --{limit}")
+    except LockstepError as error:
+        # Whatever else ends a rank, a launcher notes: it knows which rank was the cause.
+        stopped = error.exit_code in (StoppedOnRequest.exit_code, Interrupted.exit_code)
+        session.note_event("stopped" if stopped else "failed", str(error))
+        raise
     finally:
         journal.close()
         run.note_end(world, status, learner.steps, loop.notes["best"])

@@ -21,6 +21,7 @@ from lockstep.config.run_settings import RUN_NAME
 from lockstep.errors import UserError
 from lockstep.storage import run_lock
 from lockstep.storage.disk import make_directory, temporary_name, write_atomically, write_durably
+from lockstep.storage.run_events import EVENTS, Kind, note
 from lockstep.untrusted import is_counter, is_file, is_folder, parse_json, read_json, read_regular, whole_lines
 from lockstep.version import __version__
 
@@ -31,9 +32,11 @@ State = Literal["running", "finished", "stopped"]
 # Everything that a run may write to inside its directory.
 _FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb", "aside")
 METRICS = "metrics.jsonl"
+WEIGHTS_HASH = "weights_sha256"
+"""The one value of a log point that is no number: the hash of the weights at its step. Not every point has it."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""
-_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id")
+_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id", EVENTS)
 # The last second of the year 9999, the latest that datetime can show.
 _LATEST = 253_402_300_799.0
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.
@@ -209,6 +212,11 @@ class RunDirectory:
         """Write how the run ended. May be called by some ranks only, as after an error: rank 0 writes."""
         if world.leads:
             self.write_status(state, step, best_score)
+
+    def note_event(self, world: "World", kind: Kind, text: str, step: int) -> None:
+        """Add to the run's events. May be called by some ranks only: rank 0 writes."""
+        if world.leads:
+            note(self.path, kind, text, step)
 
     def _write_status(self, status: Status) -> None:
         try:
