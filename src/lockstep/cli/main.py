@@ -21,6 +21,7 @@ VERBS = {
     "resume": ("train", "resume", "continue a run, on the same or another number of ranks"),
     "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
+    "watch": ("watch", "watch", "a live page: curves, hashes, what happened, while runs train"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),

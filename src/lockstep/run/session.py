@@ -238,7 +238,8 @@ def _conduct(
     fingerprint = loop.compare_replicas()
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
     ranks = f"on {world.size} rank{'s' if world.size > 1 else ''}"
-    session.note_event("resumed" if resumed else "started", f"{ranks}, update {learner.updates:,}")
+    start = f"{ranks}, update {learner.updates:,}"
+    run.note_event(world, "resumed" if resumed else "started", start, learner.steps, learner.total_steps)
     status: State = "stopped"
     try:
         if config.run.branch_from and not resumed:

@@ -213,10 +213,10 @@ class RunDirectory:
         if world.leads:
             self.write_status(state, step, best_score)
 
-    def note_event(self, world: "World", kind: Kind, text: str, step: int) -> None:
+    def note_event(self, world: "World", kind: Kind, text: str, step: int, total_steps: int | None = None) -> None:
         """Add to the run's events. May be called by some ranks only: rank 0 writes."""
         if world.leads:
-            note(self.path, kind, text, step)
+            note(self.path, kind, text, step, total_steps=total_steps)
 
     def _write_status(self, status: Status) -> None:
         try:

@@ -1,0 +1,140 @@
+"""The live page: a server on loopback that reads run directories and changes nothing."""
+
+import asyncio
+import contextlib
+import json
+import math
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from lockstep.errors import UserError
+from lockstep.watch.guard import Guard
+from lockstep.watch.library import Library
+
+_STATIC = Path(__file__).parent / "static"
+INTERVAL = 1.0
+"""Seconds between two looks at the runs, while a page is open."""
+_READING = 0.05
+# Seconds of silence after which a page and what is between (ssh) are told that the connection lives.
+_QUIET = 15.0
+_MOST_POINTS = 4000
+_MOST_KEYS = 500
+
+
+def application(library: Library, token: str, stopping: Callable[[], bool] = lambda: False) -> Guard:
+    """The page and what it asks for, behind the guard. `stopping`: whether open connections should end."""
+    return Guard(Starlette(routes=_routes(library, stopping)), token)
+
+
+def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
+    async def page(_: Request) -> Response:
+        return FileResponse(_STATIC / "index.html")
+
+    async def live(_: Request) -> Response:
+        return StreamingResponse(_events(library, stopping), media_type="text/event-stream")
+
+    async def details(request: Request) -> Response:
+        return _found(await run_in_threadpool(library.details, request.query_params.get("id", "")))
+
+    async def verify(request: Request) -> Response:
+        key = request.query_params.get("id", "")
+        known = await run_in_threadpool(library.verify, key, request.query_params.get("checkpoint", ""))
+        return _found(await run_in_threadpool(library.details, key) if known else None)
+
+    async def series(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(_series, library, request))
+
+    return [
+        Route("/", page),
+        Route("/api/live", live),
+        Route("/api/run", details),
+        Route("/api/verify", verify),
+        Route("/api/series", series),
+        # The playing policy: `Mount("/play", routes=playing.routes())` belongs here, behind the same guard.
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
+
+
+async def _events(library: Library, stopping: Callable[[], bool]) -> AsyncIterator[str]:
+    """The overview whenever it changes, as server-sent events."""
+    sent, quiet = "", 0.0
+    while not stopping():
+        more = await run_in_threadpool(library.refresh)
+        # Serialised here rather than compared as objects: equal texts need not be sent.
+        text = json.dumps(await run_in_threadpool(library.overview), allow_nan=False)
+        if text != sent:
+            sent, quiet = text, 0.0
+            yield f"data: {text}\n\n"
+        elif quiet >= _QUIET:
+            quiet = 0.0
+            yield ": alive\n\n"
+        pause = _READING if more else INTERVAL
+        quiet += pause
+        await _sleep(pause, stopping)
+
+
+async def _sleep(seconds: float, stopping: Callable[[], bool]) -> None:
+    """Sleep, but not through the end of the server."""
+    for _ in range(max(round(seconds / 0.1), 1)):
+        if not stopping():
+            await asyncio.sleep(min(seconds, 0.1))
+
+
+def _series(library: Library, request: Request) -> list[dict[str, Any]]:
+    asked = request.query_params
+    ask = library.bands if asked.get("bands") == "1" else library.series
+    return ask(
+        asked.getlist("run")[:_MOST_KEYS],
+        asked.get("tag", ""),
+        "time" if asked.get("axis") == "time" else "step",
+        round(_number(asked.get("smooth"), 1.0, 1.0, 1e6)),
+        (_number(asked.get("from"), -math.inf), _number(asked.get("to"), math.inf)),
+        round(_number(asked.get("points"), 600.0, 10.0, _MOST_POINTS)),
+    )
+
+
+def _number(text: str | None, default: float, low: float = -math.inf, high: float = math.inf) -> float:
+    """A number of a request, within bounds; the default for anything else."""
+    with contextlib.suppress(ValueError):
+        value = float(text or "")
+        return default if math.isnan(value) else min(max(value, low), high)
+    return default
+
+
+def _found(content: dict[str, Any] | None) -> Response:
+    return JSONResponse({"error": "no such run"}, 404) if content is None else JSONResponse(content)
+
+
+def bind(port: int) -> socket.socket:
+    """A socket on loopback; 0 = any free port."""
+    listening = socket.socket()
+    # Otherwise a port could not be used again for a minute after the last page was closed.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise UserError(f"port {port}: {error.strerror}; choose another --port, or 0 for any free one") from error
+    return listening
+
+
+def serve(library: Library, token: str, listening: socket.socket) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    # Pages hold a connection open, which ends by itself as soon as the server wants to.
+    app = application(library, token, lambda: server.should_exit)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=2)
+    )
+    # uvicorn raises the signal again once it has stopped, which for Ctrl-C is the ordinary end.
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
