@@ -48,18 +48,25 @@ class Columns:
         fingerprint = point.get(WEIGHTS_HASH)
         if isinstance(fingerprint, str) and fingerprint.isalnum():
             self.hashes[step] = fingerprint[:_LONGEST_HASH]
+        known, row = self.tags, len(self) - 1
+        # Hundreds of thousands of points with dozens of tags each: this loop is what reading a long log takes.
         for tag, value in point.items():
-            if tag not in ("step", "time") and _is_number(value):
-                self._put(tag, float(value))
+            if type(value) is float or (type(value) is int and tag not in ("step", "time")):
+                column = known.get(tag)
+                if column is None and (column := self._new(tag)) is None:
+                    continue
+                if len(column) < row:
+                    column.extend([math.nan] * (row - len(column)))
+                try:
+                    column.append(value)
+                except OverflowError:  # an integer beyond any float
+                    continue
 
-    def _put(self, tag: str, value: float) -> None:
-        column = self.tags.get(tag)
-        if column is None:
-            if len(self.tags) >= _MOST_TAGS or len(tag) > _LONGEST_TAG or not tag.isprintable():
-                return
-            column = self.tags[tag] = array("d")
-        _pad(column, len(self) - 1)
-        column.append(value)
+    def _new(self, tag: str) -> array | None:
+        """A column for a tag that was not seen before; None if it is no tag of ours."""
+        if tag == "time" or len(self.tags) >= _MOST_TAGS or len(tag) > _LONGEST_TAG or not tag.isprintable():
+            return None
+        return self.tags.setdefault(tag, array("d"))
 
     def latest(self, tag: str, points: int = 1) -> float | None:
         """The mean of a tag over the last log points that have it; None if none of them has."""
@@ -86,11 +93,6 @@ class Columns:
         there = np.isfinite(values)
         x, values = x[there], values[there]
         return x, moving_average(values, smooth)
-
-
-def _pad(column: array, length: int) -> None:
-    if len(column) < length:
-        column.extend([math.nan] * (length - len(column)))
 
 
 def _is_number(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """The runs that a page shows: found again at every look, read on as they grow."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from lockstep.watch.run_facts import SEED, RunFacts
 MOST_RUNS = 500
 """Runs that are followed at once; of more, those that changed last."""
 Curve = tuple[np.ndarray, np.ndarray]
+# Seconds of reading at a time.
+_MOMENT = 0.1
 _HIDDEN = {"run_name", "runs_dir"}
 
 
@@ -37,6 +40,7 @@ class Library:
         """`names`: runs, or folders of runs such as a sweep's; none = all of runs_dir."""
         self._lock = threading.Lock()
         self._watched: dict[str, Watched] = {}
+        self._looked = False
         self._overview: dict[str, Any] = {}
         self._overview_of: tuple[Any, ...] | None = None
         self._folders: list[Path] = [] if names else [Path(runs_dir)]
@@ -52,16 +56,29 @@ class Library:
             self._single.append(RunDirectory.find(name, runs_dir))
 
     def refresh(self) -> bool:
-        """Look for new runs and read a portion of every log; returns whether some have more to read."""
+        """Look for new runs, and read their files for a moment; returns whether there is more to read."""
         with self._lock:
             for key, directory in self._found():
                 if key not in self._watched:
                     self._watched[key] = Watched(RunFacts(directory), LogFollower(directory.path))
-            more = False
             for watched in self._watched.values():
                 watched.facts.refresh()
-                more |= watched.log.read_on()
-            return more
+        # What runs have added is little. Long logs that were never read have a rough picture first, and get the time
+        # that is left.
+        logs = [watched.log for watched in self._watched.values()]
+        long = [log for log in logs if log.is_rough]
+        long += [log for log in logs if not log.is_rough and self._read_on(log)]
+        until = time.monotonic() + _MOMENT
+        self._looked = True
+        while long and time.monotonic() < until:
+            if not self._read_on(long[0]):
+                long.pop(0)
+        return bool(long)
+
+    def _read_on(self, log: LogFollower) -> bool:
+        # Released between two portions, so that a page does not wait for a long log.
+        with self._lock:
+            return log.read_on()
 
     def _found(self) -> Iterator[tuple[str, RunDirectory]]:
         """Runs by a key that is unique: the name, or with its folder's where that is one of several."""
@@ -79,13 +96,13 @@ class Library:
                 yield unique, run
 
     def overview(self) -> dict[str, Any]:
-        """Every run in a few lines, the settings that differ, every tag, and how far runs agree."""
+        """Every run in a few lines, settings that differ, every tag, how far runs agree; empty before a first look."""
         with self._lock:
             # Comparing hashes of many long runs takes a while, and most looks find nothing new.
             marks = tuple(
                 (key, run.log.version, run.facts.row, run.facts.state()) for key, run in self._watched.items()
             )
-            if marks != self._overview_of:
+            if self._looked and marks != self._overview_of:
                 self._overview, self._overview_of = _overview(self._watched), marks
             return self._overview
 

@@ -10,7 +10,7 @@ from lockstep.untrusted import open_regular, parse_json
 from lockstep.watch.columns import Columns
 
 # Bytes read at a time: between two portions others have their turn, and the server answers.
-PORTION = 1 << 20
+PORTION = LONGEST_LINE
 # Bytes before the place reached that are compared: a file that was cut and has grown again has other ones there.
 _TAIL = 256
 # Lines of a long log that are enough for a first picture.
@@ -31,6 +31,11 @@ class LogFollower:
         """Counts the changes, so that a page knows what to ask for again."""
 
     @property
+    def is_rough(self) -> bool:
+        """Whether only a few lines of a long log are known yet."""
+        return self._rough is not None
+
+    @property
     def columns(self) -> Columns:
         """The log points that are known."""
         return self._rough or self._whole
@@ -43,8 +48,10 @@ class LogFollower:
                 identity = (found.st_dev, found.st_ino)
                 if identity != self._identity or not self._continues(file, found.st_size):
                     self._start_over(identity)
-                if self._offset == 0 and found.st_size > PORTION:
+                if self._offset == 0 and self._rough is None and found.st_size > PORTION:
+                    # That is enough for this time: every run should have a picture before one is read to its end.
                     self._look_over(file, found.st_size)
+                    return True
                 file.seek(self._offset)
                 more = self._take(file.read(PORTION)) and self._offset < found.st_size
                 if self._rough is not None and not more:
@@ -82,12 +89,14 @@ class LogFollower:
             _add(self._whole, line)
         self._offset += end
         self._tail = data[max(end - _TAIL, 0) : end]
-        self.version += 1
+        # While the rough picture is shown, nothing on the page changes.
+        self.version += self._rough is None
         return True
 
     def _look_over(self, file: BinaryIO, size: int) -> None:
         """Read lines at even distances: a first picture of a log that takes long to read."""
         self._rough = Columns()
+        self.version += 1
         for place in range(_ROUGH):
             file.seek(size * place // _ROUGH)
             # The seek leads into the middle of a line.

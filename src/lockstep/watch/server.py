@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from lockstep.watch.library import Library
 _STATIC = Path(__file__).parent / "static"
 INTERVAL = 1.0
 """Seconds between two looks at the runs, while a page is open."""
-_READING = 0.05
+_READING = 0.1
+_WHILE_READING = 3.0
 # Seconds of silence after which a page and what is between (ssh) are told that the connection lives.
 _QUIET = 15.0
 _MOST_POINTS = 4000
@@ -67,20 +69,25 @@ def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
 
 async def _events(library: Library, stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """The overview whenever it changes, as server-sent events."""
-    sent, quiet = "", 0.0
+    sent, sent_at = "", -math.inf
+    if overview := library.overview():
+        # What is known already, at once: reading on may take a moment.
+        sent = json.dumps(overview, allow_nan=False)
+        yield f"data: {sent}\n\n"
+        await _sleep(INTERVAL, stopping)
     while not stopping():
         more = await run_in_threadpool(library.refresh)
-        # Serialised here rather than compared as objects: equal texts need not be sent.
-        text = json.dumps(await run_in_threadpool(library.overview), allow_nan=False)
-        if text != sent:
-            sent, quiet = text, 0.0
-            yield f"data: {text}\n\n"
-        elif quiet >= _QUIET:
-            quiet = 0.0
-            yield ": alive\n\n"
-        pause = _READING if more else INTERVAL
-        quiet += pause
-        await _sleep(pause, stopping)
+        now = asyncio.get_running_loop().time()
+        # While long logs are read the page has a rough picture, and need not be told of every portion.
+        if not more or now - sent_at > _WHILE_READING:
+            text = await run_in_threadpool(lambda: json.dumps(library.overview(), allow_nan=False))
+            if text != sent:
+                sent, sent_at = text, now
+                yield f"data: {text}\n\n"
+            elif now - sent_at > _QUIET:
+                sent_at = now
+                yield ": alive\n\n"
+        await _sleep(_READING if more else INTERVAL, stopping)
 
 
 async def _sleep(seconds: float, stopping: Callable[[], bool]) -> None:
@@ -133,8 +140,18 @@ def serve(library: Library, token: str, listening: socket.socket) -> None:
     # Pages hold a connection open, which ends by itself as soon as the server wants to.
     app = application(library, token, lambda: server.should_exit)
     server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=2)
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=2,
+        )
     )
+    # A first look while the browser starts, so that the page has something to paint at once.
+    threading.Thread(target=library.refresh, name="first look", daemon=True).start()
     # uvicorn raises the signal again once it has stopped, which for Ctrl-C is the ordinary end.
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])

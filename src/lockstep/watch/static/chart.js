@@ -6,8 +6,9 @@ import { change, place, shown, state } from "./state.js";
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
-  constructor(tag, { onclose, runs = shown, height = 220 } = {}) {
+  constructor(tag, { onclose, runs = shown, height = 220, nested = false } = {}) {
     this.tag = tag;
+    this.nested = nested; // equal curves stay visible: the first is the widest
     this.runs = runs; // a function: which runs it shows now
     this.height = height;
     this.plotArea = element("div", { class: "plot" });
@@ -83,7 +84,8 @@ export class Chart {
     const bands = [];
     for (const curve of this.curves) {
       const stroke = colour(place(curve.id));
-      const line = { stroke, width: 1.6, spanGaps: true, points: { show: curve.x.length === 1 } };
+      const width = this.nested ? 1.6 + 3.2 * (this.curves.length - 1 - this.curves.indexOf(curve)) : 1.6;
+      const line = { stroke, width, spanGaps: true, points: { show: curve.x.length === 1 } };
       series.push(line);
       if (!curve.low) continue;
       const edge = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
@@ -101,10 +103,15 @@ export class Chart {
       bands,
       scales: { x: { time: false, auto: false }, y: { distr: state.log ? 3 : 1 } },
       axes: [
-        { ...axis, space: 70, values: (_, values) => values.map((value) => (state.axis === "time" ? duration(value).replace(/ \d+ s$/, (part) => (value < 600 ? part : "")) : short(value))) },
+        { ...axis, size: 28, space: 70, values: (_, values) => values.map(state.axis === "time" ? clock : steps(values)) },
         { ...axis, size: 54, values: (_, values) => values.map((value) => (value === null ? "" : short(value))) },
       ],
-      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "lockstep", setSeries: false } },
+      cursor: {
+        drag: { x: true, y: false, setScale: false },
+        sync: { key: "lockstep", setSeries: false },
+        // uPlot would zoom this chart out alone.
+        bind: { dblclick: () => () => change("view", { zoom: null }) },
+      },
       hooks: {
         setSelect: [(plot) => this.zoom(plot)],
         setCursor: [(plot) => this.point(plot)],
@@ -141,6 +148,17 @@ export class Chart {
     this.tip.style.top = "34px";
   }
 }
+
+// Labels of one axis in one unit: 5k, 10k, 15k rather than 5000, 10k, 15k.
+function steps(values) {
+  const largest = Math.max(...values.map(Math.abs));
+  const [unit, name] = [[1e9, "G"], [1e6, "M"], [1e4, "k"]].find(([size]) => largest >= size) ?? [1, ""];
+  const size = unit === 1e4 ? 1e3 : unit;
+  return (value) => (value === 0 ? "0" : `${Number((value / size).toPrecision(4))}${name}`);
+}
+
+// Seconds matter within the first minutes only.
+const clock = (value) => (value < 600 ? duration(value) : duration(value).replace(/ \d+ s$/, ""));
 
 function nearest(x, at) {
   let low = 0, high = x.length - 1;

@@ -102,7 +102,7 @@ function draw(detail, run) {
     element("h2", {}, `${detail.id} `, element("span", { class: `state ${run.state}`, text: run.state })),
     element("div", { class: "path", text: `${detail.path} · ${duration(run.seconds)}${run.why ? ` · ${run.why}` : ""}${run.hash ? ` · weights ${run.hash}…` : ""}` }),
     element("div", { class: "limit", text: detail.limit || "Nothing measured yet." }),
-    element("div", { class: "columns" }, happened(detail), ranks(detail), checkpoints(detail)),
+    element("div", { class: "columns" }, happened(detail), element("div", { class: "stack" }, ranks(detail), checkpoints(detail))),
     settings(detail),
   );
   area.querySelector("details").open = open;

@@ -43,7 +43,7 @@ function draw(what) {
   for (const experiment of state.experiments) {
     const name = experiment.members.join("\n");
     if (!drawn.has(name)) {
-      const chart = new Chart(curveTag(), { runs: () => experiment.members.map(runOf).filter(Boolean), height: 210 });
+      const chart = new Chart(curveTag(), { runs: () => experiment.members.map(runOf).filter(Boolean), height: 210, nested: true });
       const head = element("div"), side = element("div", { class: "scroll" });
       const block = element("div", { class: "experiment" }, head, element("div", { class: "proof-body" }, chart.element, side));
       drawn.set(name, { chart, head, side, element: block });

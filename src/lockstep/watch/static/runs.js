@@ -15,7 +15,7 @@ function options(select, names, chosen) {
 function bestOf(run) {
   if (run.best === null) return null;
   const direction = run.best.lower ? "lower is better" : "higher is better";
-  return element("span", { class: "best", title: `${run.best.name}, ${direction}`, text: `best ${run.best.name.replace("eval/", "")} ${short(run.best.value)} ${run.best.lower ? "↓" : "↑"}` });
+  return element("div", { class: "facts best", title: `${run.best.name}, ${direction}`, text: `best ${run.best.name.replace("eval/", "")} ${short(run.best.value)} ${run.best.lower ? "↓" : "↑"}` });
 }
 
 function row(run) {
@@ -37,9 +37,10 @@ function row(run) {
     swatch,
     element("span", { class: "name", text: run.id }),
     element("span", { class: `state ${run.state}`, text: run.state }),
-    run.total ? bar : null,
+    run.total && run.state !== "finished" ? bar : null,
     element("div", { class: "facts" }, element("span", { text: `${steps}${left}` })),
-    element("div", { class: "facts" }, element("span", { text: `${run.workload} · ${ranks}${speed ? ` · ${speed}` : ""}${run.best ? " · " : ""}` }), bestOf(run) ?? ""),
+    element("div", { class: "facts", text: `${run.workload} · ${ranks}${speed ? ` · ${speed}` : ""}` }),
+    bestOf(run),
     differs ? element("div", { class: "differs", text: differs }) : null,
   );
 }
