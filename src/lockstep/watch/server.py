@@ -123,12 +123,14 @@ def _found(content: dict[str, Any] | None) -> Response:
 
 
 def bind(port: int) -> socket.socket:
-    """A socket on loopback; 0 = any free port."""
+    """A socket that listens on loopback; 0 = any free port."""
     listening = socket.socket()
     # Otherwise a port could not be used again for a minute after the last page was closed.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
+        # At once: whoever opens the address while the server still starts has to wait, but is not refused.
+        listening.listen(128)
     except OSError as error:
         listening.close()
         raise UserError(f"port {port}: {error.strerror}; choose another --port, or 0 for any free one") from error
