@@ -125,6 +125,11 @@ class Library:
                 "settings": facts.settings,
             }
 
+    def path_of(self, key: str) -> Path | None:
+        """The directory of a run; None if there is no such run."""
+        watched = self._watched.get(key)
+        return None if watched is None else watched.facts.directory.path
+
     def verify(self, key: str, checkpoint: str) -> bool:
         """Hash the files of a checkpoint; False if there is no such run or checkpoint."""
         watched = self._watched.get(key)

@@ -62,7 +62,7 @@ def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
         Route("/api/run", details),
         Route("/api/verify", verify),
         Route("/api/series", series),
-        # The playing policy: `Mount("/play", routes=playing.routes())` belongs here, behind the same guard.
+        # The playing policy goes here: Mount("/play", routes=playing.routes(library.path_of, stopping)).
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
 
