@@ -159,4 +159,11 @@ def test_dragging_a_chart_zooms_all_of_them(page, write_run):
     }
     page.keyboard.press("0")
     page.locator("#unzoom").wait_for(state="hidden")
+    # Changed twice while an answer is under way: the last choice counts for every chart.
+    asked = len(page.asked)
+    for key in "sss":
+        page.keyboard.press(key)
+    page.wait_for_timeout(1500)
+    last = {re.search("tag=([^&]+)", address)[1]: address for address in page.asked[asked:] if "series" in address}
+    assert len(last) == 2 and all("smooth=25" in address for address in last.values())
     assert page.problems == []

@@ -21,6 +21,8 @@ SEED = "seed"
 SKIPPED = "train/skipped_updates"
 # Seconds for which ranks that died may take to be back, before the run counts as stopped.
 _RESTARTING = 180.0
+# Seconds after which the sizes of a checkpoint's files are compared again.
+_INSPECT_AGAIN = 30.0
 _SMALL = 1 << 20
 _TOTALS = ("total_timesteps", "total_steps")
 """Settings that hold a run's length, for runs of versions that noted no events."""
@@ -41,6 +43,9 @@ class RunFacts:
         """None once the run is gone."""
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._verified: dict[tuple[str, float], list[str]] = {}
+        """Checkpoints by name and age that were hashed, and what was wrong with them."""
+        self._inspected: dict[tuple[str, float], tuple[float, int | None, list[str]]] = {}
+        """Those whose sizes were compared: when, their step, and what was wrong."""
 
     def refresh(self) -> None:
         """Read what has changed; a run that has vanished has no row any more."""
@@ -134,10 +139,16 @@ class RunFacts:
 
     def _checkpoint(self, folder: Path) -> dict[str, Any]:
         name = folder.relative_to(self.directory.path).as_posix()
-        hashed = self._verified.get((name, _modified(folder)))
-        problems = hashed if hashed is not None else _problems(folder, contents=False)
+        mark = (name, _modified(folder))
+        now, known = time.monotonic(), self._inspected.get(mark)
+        # Reading the manifests of all checkpoints takes milliseconds, and a page asks at every log point.
+        if known is None or now - known[0] > _INSPECT_AGAIN:
+            known = self._inspected[mark] = (now, _step(folder), _problems(folder, contents=False))
+        _, step, problems = known
+        hashed = self._verified.get(mark)
+        problems = problems or hashed or []
         state = "damaged" if problems else "verified" if hashed is not None else "sizes match"
-        return {"name": name, "step": _step(folder), "state": state, "problems": problems[:3]}
+        return {"name": name, "step": step, "state": state, "problems": problems[:3]}
 
     def verify(self, name: str) -> bool:
         """Hash every file of a checkpoint that is on disk; False if there is none of this name."""

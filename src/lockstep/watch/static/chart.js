@@ -6,9 +6,10 @@ import { change, place, shown, state } from "./state.js";
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export class Chart {
-  constructor(tag, { onclose, runs = shown, height = 220, nested = false } = {}) {
+  constructor(tag, { onclose, runs = shown, height = 220, evidence = false } = {}) {
     this.tag = tag;
-    this.nested = nested; // equal curves stay visible: the first is the widest
+    // As evidence every run has a curve of its own, unsmoothed; equal ones stay visible, since the first is the widest.
+    this.evidence = evidence;
     this.runs = runs; // a function: which runs it shows now
     this.height = height;
     this.plotArea = element("div", { class: "plot" });
@@ -17,7 +18,7 @@ export class Chart {
     const close = onclose && element("button", { type: "button", text: "×", "aria-label": `Remove ${tag}`, onclick: onclose });
     this.element = element("div", { class: "chart", "data-tag": tag }, element("div", { class: "chart-head" }, element("span", { text: tag }), close || null), this.plotArea, this.tip);
     this.asked = ""; // what the picture was drawn from
-    this.busy = false;
+    this.busy = this.again = false;
     this.curves = [];
     this.resizes = new ResizeObserver(() => this.resize());
     this.resizes.observe(this.plotArea);
@@ -39,13 +40,15 @@ export class Chart {
     const runs = this.runs();
     const view = [state.axis, state.smooth, state.bands, state.log, state.zoom, this.plotArea.clientWidth];
     const wanted = JSON.stringify([view, runs.map((run) => [run.id, run.version])]);
-    if (this.busy || (!force && wanted === this.asked)) return;
+    if (!force && wanted === this.asked) return;
+    this.again = this.busy; // asked again as soon as the answer is there
+    if (this.busy) return;
     this.busy = true;
     this.asked = wanted;
     try {
       const range = state.zoom ? { from: state.zoom[0], to: state.zoom[1] } : {};
       const points = Math.max(2 * this.plotArea.clientWidth, 300);
-      const found = runs.length ? await ask("/api/series", { run: runs.map((run) => run.id), tag: this.tag, axis: state.axis, smooth: state.smooth, bands: state.bands ? 1 : 0, points, ...range }) : [];
+      const found = runs.length ? await ask("/api/series", { run: runs.map((run) => run.id), tag: this.tag, axis: state.axis, smooth: this.evidence ? 1 : state.smooth, bands: state.bands && !this.evidence ? 1 : 0, points, ...range }) : [];
       this.curves = found.filter((curve) => curve.x.length);
       this.draw();
     } catch {
@@ -53,6 +56,7 @@ export class Chart {
     } finally {
       this.busy = false;
     }
+    if (this.again) this.refresh();
   }
 
   draw() {
@@ -84,7 +88,7 @@ export class Chart {
     const bands = [];
     for (const curve of this.curves) {
       const stroke = colour(place(curve.id));
-      const width = this.nested ? 1.6 + 3.2 * (this.curves.length - 1 - this.curves.indexOf(curve)) : 1.6;
+      const width = this.evidence ? 1.6 + 3.2 * (this.curves.length - 1 - this.curves.indexOf(curve)) : 1.6;
       const line = { stroke, width, spanGaps: true, points: { show: curve.x.length === 1 } };
       series.push(line);
       if (!curve.low) continue;

@@ -5,6 +5,7 @@ import { listen, state } from "./state.js";
 const area = byId("detail");
 let asked = "";
 let busy = false;
+let again = false;
 
 const partColour = (parts, part) => (part === "other" ? "var(--faint)" : colour(parts.indexOf(part)));
 
@@ -79,12 +80,14 @@ function happened(detail) {
   return element("div", {}, element("h3", { text: "What happened" }), strip(detail.timeline), element("ul", { class: "timeline" }, ...rows));
 }
 
+const title = (one) => (one.step === null ? one.name : one.name.startsWith("checkpoints/") ? `step ${whole(one.step)}` : `${one.name}, step ${whole(one.step)}`);
+
 function checkpoints(detail) {
   const marks = { verified: ["good", "✓ every hash matches"], "sizes match": ["", "sizes match"], damaged: ["bad", "✗ damaged"] };
   const rows = [...detail.checkpoints].reverse().map((one) => {
     const [style, text] = marks[one.state] ?? ["", one.state];
     const button = one.state === "sizes match" ? element("button", { type: "button", text: "check hashes", onclick: () => verify(one.name) }) : "";
-    return element("tr", {}, element("td", { text: one.name.replace("checkpoints/", "") }), element("td", { class: style, text: [text, ...one.problems].join(": ") }), element("td", {}, button));
+    return element("tr", {}, element("td", { text: title(one), title: one.name }), element("td", { class: style, text: [text, ...one.problems].join(": ") }), element("td", {}, button));
   });
   const table = rows.length ? element("div", { class: "scroll" }, element("table", {}, ...rows)) : element("div", { class: "faint", text: "None yet." });
   return element("div", {}, element("h3", { text: "Checkpoints" }), table);
@@ -119,7 +122,9 @@ async function refresh() {
   area.hidden = run === undefined;
   if (run === undefined) return;
   const wanted = JSON.stringify([run.id, run.version, run.state, run.events]);
-  if (busy || wanted === asked) return;
+  if (wanted === asked) return;
+  again = busy; // asked again as soon as the answer is there
+  if (busy) return;
   busy = true;
   asked = wanted;
   try {
@@ -130,7 +135,7 @@ async function refresh() {
   } finally {
     busy = false;
   }
-  if (state.selected !== run.id) refresh();
+  if (again) refresh();
 }
 
 listen(refresh);

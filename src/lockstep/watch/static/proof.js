@@ -29,9 +29,9 @@ function table(experiment) {
   const rows = [...experiment.rows].reverse().map((row) =>
     element("tr", { class: row.same ? "same" : "other" },
       element("td", { class: "number", text: whole(row.step) }),
-      ...row.hashes.map((hash) => element("td", { class: "hash", text: hash })),
-      element("td", { class: `mark ${row.same ? "same" : "other"}`, text: row.same ? "=" : "≠", "aria-label": row.same ? "the same" : "not the same" })));
-  return element("table", { class: "hashes" }, element("tr", {}, element("th", { class: "number", text: "step" }), ...head, element("th")), ...rows);
+      element("td", { class: `mark ${row.same ? "same" : "other"}`, text: row.same ? "=" : "≠", "aria-label": row.same ? "the same" : "not the same" }),
+      ...row.hashes.map((hash) => element("td", { class: "hash", text: hash }))));
+  return element("table", { class: "hashes" }, element("tr", {}, element("th", { class: "number", text: "step" }), element("th"), ...head), ...rows);
 }
 
 function draw(what) {
@@ -43,7 +43,7 @@ function draw(what) {
   for (const experiment of state.experiments) {
     const name = experiment.members.join("\n");
     if (!drawn.has(name)) {
-      const chart = new Chart(curveTag(), { runs: () => experiment.members.map(runOf).filter(Boolean), height: 210, nested: true });
+      const chart = new Chart(curveTag(), { runs: () => experiment.members.map(runOf).filter(Boolean), height: 210, evidence: true });
       const head = element("div"), side = element("div", { class: "scroll" });
       const block = element("div", { class: "experiment" }, head, element("div", { class: "proof-body" }, chart.element, side));
       drawn.set(name, { chart, head, side, element: block });
