@@ -49,14 +49,13 @@ class Watcher:
                 if not line.startswith(b"data:"):
                     continue
                 for run in json.loads(line[5:])["runs"]:
-                    for tag in TAGS:
-                        self._ask("series", run=run["id"], tag=tag, points=1200)
+                    self._ask("series", run=run["id"], tag=TAGS, points=1200)
                     self._ask("run", id=run["id"])
         except (OSError, ValueError):
             pass  # the stretch is over
 
-    def _ask(self, what: str, **parameters: str | int) -> None:
-        self._open(f"{self._base}api/{what}?{urlencode(parameters)}").read()
+    def _ask(self, what: str, **parameters: str | int | tuple[str, ...]) -> None:
+        self._open(f"{self._base}api/{what}?{urlencode(parameters, doseq=True)}").read()
 
     def busy(self) -> float:
         """The seconds of processor time that the server has taken."""

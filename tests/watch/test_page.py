@@ -153,10 +153,10 @@ def test_dragging_a_chart_zooms_all_of_them(page, write_run):
     page.locator("#unzoom").wait_for()
     page.wait_for_timeout(500)
     zoomed = [address for address in page.asked[asked:] if "from=" in address]
-    assert {re.search("tag=([^&]+)", address)[1] for address in zoomed} == {
-        "rollout%2Freturn_mean",
-        "train%2Fpolicy_loss",
-    }
+    assert all(
+        re.findall("tag=([^&]+)", address) == ["rollout%2Freturn_mean", "train%2Fpolicy_loss"] for address in zoomed
+    )
+    assert len(zoomed) == 1, "one question for both charts"
     page.keyboard.press("0")
     page.locator("#unzoom").wait_for(state="hidden")
     # Changed twice while an answer is under way: the last choice counts for every chart.
@@ -164,6 +164,6 @@ def test_dragging_a_chart_zooms_all_of_them(page, write_run):
     for key in "sss":
         page.keyboard.press(key)
     page.wait_for_timeout(1500)
-    last = {re.search("tag=([^&]+)", address)[1]: address for address in page.asked[asked:] if "series" in address}
-    assert len(last) == 2 and all("smooth=25" in address for address in last.values())
+    last = [address for address in page.asked[asked:] if "series" in address][-1]
+    assert "smooth=25" in last and last.count("tag=") == 2
     assert page.problems == []

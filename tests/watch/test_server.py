@@ -43,9 +43,10 @@ def test_only_the_token_opens_the_page_and_only_under_a_name_of_this_machine(ser
     cookie = cookie.split(";")[0]
     # A tunnel (ssh -L) has another port in front of it.
     assert get(address, "/", host="localhost:9999", Cookie=cookie)[0].status == 200
-    assert json.loads(get(address, "/api/series?run=a&tag=loss", Cookie=cookie)[1]) == [
-        {"id": "a", "x": [1.0], "y": [2.0]}
-    ]
+    assert json.loads(get(address, "/api/series?run=a&tag=loss&tag=none", Cookie=cookie)[1]) == {
+        "loss": [{"id": "a", "x": [1.0], "y": [2.0]}],
+        "none": [{"id": "a", "x": [], "y": []}],
+    }
     refused = [
         get(address, "/"),
         get(address, "/?token=wrong"),

@@ -227,7 +227,7 @@ class RunDirectory:
             _log.warning("%s: status not written (%s); training continues", self.path, error.strerror)
 
     def log_points(self) -> list[dict[str, Any]]:
-        """Every log point of metrics.jsonl: step, time and tags; empty before the first one."""
+        """Every log point of metrics.jsonl: step, time and tags, some with WEIGHTS_HASH; empty before the first one."""
         path = self.path / METRICS
         try:
             # A run in progress may be in the middle of writing a line, so only complete ones are read.

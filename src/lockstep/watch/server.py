@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lockstep.errors import UserError
+from lockstep.watch.columns import Axis
 from lockstep.watch.guard import Guard
 from lockstep.watch.library import Library
 
@@ -31,6 +32,7 @@ _WHILE_READING = 3.0
 _QUIET = 15.0
 _MOST_POINTS = 4000
 _MOST_KEYS = 500
+_MOST_TAGS = 50
 
 
 def application(library: Library, token: str, stopping: Callable[[], bool] = lambda: False) -> Guard:
@@ -97,17 +99,16 @@ async def _sleep(seconds: float, stopping: Callable[[], bool]) -> None:
             await asyncio.sleep(min(seconds, 0.1))
 
 
-def _series(library: Library, request: Request) -> list[dict[str, Any]]:
+def _series(library: Library, request: Request) -> dict[str, list[dict[str, Any]]]:
+    """The curves of several tags: one answer for all charts of a page."""
     asked = request.query_params
     ask = library.bands if asked.get("bands") == "1" else library.series
-    return ask(
-        asked.getlist("run")[:_MOST_KEYS],
-        asked.get("tag", ""),
-        "time" if asked.get("axis") == "time" else "step",
-        round(_number(asked.get("smooth"), 1.0, 1.0, 1e6)),
-        (_number(asked.get("from"), -math.inf), _number(asked.get("to"), math.inf)),
-        round(_number(asked.get("points"), 600.0, 10.0, _MOST_POINTS)),
-    )
+    runs = asked.getlist("run")[:_MOST_KEYS]
+    axis: Axis = "time" if asked.get("axis") == "time" else "step"
+    smooth = round(_number(asked.get("smooth"), 1.0, 1.0, 1e6))
+    span = (_number(asked.get("from"), -math.inf), _number(asked.get("to"), math.inf))
+    points = round(_number(asked.get("points"), 600.0, 10.0, _MOST_POINTS))
+    return {tag: ask(runs, tag, axis, smooth, span, points) for tag in asked.getlist("tag")[:_MOST_TAGS]}
 
 
 def _number(text: str | None, default: float, low: float = -math.inf, high: float = math.inf) -> float:

@@ -1,6 +1,7 @@
 // One chart: the curves of the shown runs for one metric, on an axis that all charts share.
 import uPlot from "./vendor/uplot.js";
-import { ask, colour, duration, element, short } from "./dom.js";
+import { curvesOf } from "./curves.js";
+import { colour, duration, element, short } from "./dom.js";
 import { change, place, shown, state } from "./state.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -48,7 +49,7 @@ export class Chart {
     try {
       const range = state.zoom ? { from: state.zoom[0], to: state.zoom[1] } : {};
       const points = Math.max(2 * this.plotArea.clientWidth, 300);
-      const found = runs.length ? await ask("/api/series", { run: runs.map((run) => run.id), tag: this.tag, axis: state.axis, smooth: this.evidence ? 1 : state.smooth, bands: state.bands && !this.evidence ? 1 : 0, points, ...range }) : [];
+      const found = runs.length ? await curvesOf(this.tag, { run: runs.map((run) => run.id), axis: state.axis, smooth: this.evidence ? 1 : state.smooth, bands: state.bands && !this.evidence ? 1 : 0, points, ...range }) : [];
       this.curves = found.filter((curve) => curve.x.length);
       this.draw();
     } catch {
