@@ -135,12 +135,13 @@ class MetricsLog:
             logger.offer(step, now, numbers)
 
     def rows(self) -> list[dict[str, float]]:
-        """The log points so far, a dictionary each; of a very long log only the last 64 MB."""
+        """The numbers of the log points so far, a dictionary each; of a very long log only the last 64 MB."""
         try:
             lines = [line for _, line in lines_from_end(self._path, LONGEST_LINE, _IN_MEMORY)]
         except OSError:
             return []
-        return [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
+        points = [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
+        return [{tag: value for tag, value in point.items() if tag != WEIGHTS_HASH} for point in points]
 
     def sync(self) -> None:
         """Wait until everything written is on disk."""
