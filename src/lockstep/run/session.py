@@ -23,7 +23,7 @@ from lockstep.run.loop import Loop
 from lockstep.run.resumption import Resumption
 from lockstep.run.starting_point import StepBack, is_checkpoint
 from lockstep.run.warm_start import ModelReader, warm_start
-from lockstep.storage import checkpoint_retention, weights
+from lockstep.storage import checkpoint, checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
 from lockstep.storage.manifest import MADE_WITH
@@ -51,6 +51,10 @@ class Session:
         facts: RunFacts,
     ) -> None:
         self._facts = facts
+        # The state before a long update, which a stop would abandon.
+        self._kept: SaveRequest | None = None
+        # The update at which the same command would begin: that of the last checkpoint, or the first.
+        self._begins_at = 0
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config = config
@@ -84,6 +88,7 @@ class Session:
             return False
         path, remembered = found
         notes |= remembered
+        self._begins_at = self.learner.updates
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         if back is not None:
             self._say(self._led_on_disk(partial(set_aside, root, self.learner.steps, back.aside)))
@@ -135,11 +140,39 @@ class Session:
 
     def save(self, notes: dict[str, float]) -> None:
         """Begin a checkpoint of the run as it is now; it is written while the training continues."""
+        self._checkpointer.save(self._request(notes))
+        self._begins_at = self.learner.updates
+
+    def _request(self, notes: dict[str, float]) -> SaveRequest:
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
         extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
         extra |= _data_of(self.learner)
-        self._checkpointer.save(SaveRequest(snapshot, self.learner.steps, extra))
+        return SaveRequest(snapshot, self.learner.steps, extra)
+
+    def keep(self, notes: dict[str, float]) -> None:
+        """Keep the run as it is now for `save_kept`, unless a restart would begin here anyway, or memory is short."""
+        # The last one first: there need not be room for both.
+        self._kept = None
+        if self._begins_at == self.learner.updates:
+            return
+        request = self._request(notes)
+        # A checkpoint has parts of all ranks, so all of them keep theirs or none does.
+        if not self._world.agree(int(not request.fits_twice())):
+            self._kept = request.copy()
+
+    def save_kept(self) -> str:
+        """Write what was kept; returns where a restart begins."""
+        if self._kept is not None:
+            fingerprint = checkpoint.weights_hash(self._kept.snapshot.model)
+            self._world.check_replicas(fingerprint, f"step {self._kept.step:,}")
+            self._checkpointer.save(self._kept)
+        self._checkpointer.settle()
+        if self._kept is None and (lost := self.learner.updates - self._begins_at):
+            return f"{lost} update(s) are lost: the same command continues from the newest checkpoint"
+        if not self.learner.updates:
+            return "nothing to save yet: the same command starts anew"
+        return "saved: the same command continues from there"
 
     def _make_ready(self) -> None:
         self._may_publish()
