@@ -39,11 +39,12 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.accept_any_character()
     try:
         try:
             code = _dispatch(arguments)
         except HelpWanted as help_text:
-            print(help_text)
+            output.show(str(help_text))
             code = 0
         # Output that cannot be written often shows only here, where the buffer is emptied.
         return code if (problem := output.unwritten()) is None else _not_written(problem)
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                print("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), file=sys.stderr, flush=True)
+                output.show("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
@@ -87,7 +88,7 @@ def _not_written(problem: OSError) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+        output.show(_overview())
         return 0
     if arguments[0] in ("-V", "--version"):
         from lockstep import __version__

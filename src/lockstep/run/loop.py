@@ -9,7 +9,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.distributed.world import World
 from lockstep.launch.heartbeat import Heartbeat
 from lockstep.launch.stop_request import StopRequest, leave
-from lockstep.reporting.display import Display
+from lockstep.reporting.display import WARNING, Display
 from lockstep.reporting.health import FiniteWatch
 from lockstep.reporting.journal import Journal
 from lockstep.run.learner import Learner
@@ -138,7 +138,7 @@ class Loop:
 
     def _warn(self, line: str | None) -> None:
         if line:
-            self._display.say(f"warning: {line}")
+            self._display.say(f"{WARNING}{line}")
 
     def _finished(self) -> bool:
         config, learner = self._config, self._learner

@@ -15,7 +15,7 @@ from lockstep.distributed.world import World
 from lockstep.errors import NoValidCheckpoint, RunFailed
 from lockstep.launch.environment import job
 from lockstep.launch.heartbeat import FINISHED, Heartbeat
-from lockstep.reporting.display import Display, Narrated, Narrator, open_display
+from lockstep.reporting.display import Detail, Display, Narrated, Narrator, open_display
 from lockstep.reporting.journal import Journal
 from lockstep.run import arithmetic, consensus
 from lockstep.run.learner import Learner
@@ -228,26 +228,29 @@ def train(
     step_back: StepBack | None = None,
     reader: ModelReader | None = None,
     facts: RunFacts | None = None,
+    detail: Detail = "normal",
 ) -> Learner:
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank.
 
     `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`. `facts`: the preset
-    and what differs from it, for lists of runs.
+    and what differs from it, for lists of runs. `detail`: how much is shown.
     """
     world = world.with_lanes(config.effective_lanes, config.run.sync)
     with arithmetic.restored(), _opened(run, world) as may_publish:
         arithmetic.fix(config.run, world)
+        display = open_display(world, config.headline, detail)
+        # Before the environments are built or data is read, which can take minutes.
+        for line in plan:
+            display.say(line)
         learner = build(config, world)
         consensus.compare(world, consensus.data_facts(learner.data_digest))
-        display = open_display(world, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner, display.say, may_publish, facts or RunFacts())
         try:
-            for line in plan:
-                display.say(line)
             notes: dict[str, float] = {}
             resumed = session.resume(notes, step_back)
             if not resumed:
                 session.begin(reader)
+            narrator = narrator if detail == "verbose" else None
             return _conduct(session, run, config, world, learner, display, narrator, notes if resumed else None)
         finally:
             display.close()
@@ -285,17 +288,18 @@ def _conduct(
             # At once: from here on the branch needs its source no more.
             session.save(loop.notes)
         if learner.done():
-            display.say(f"the run is at its end: give it more with {config.length_flag} N")
+            display.conclude(f"the run is at its end: give it more with {config.length_flag} N")
+        display.begin(learner.total_steps)
         loop.run()
         session.keep_weights("final", loop.notes["best"])
         display.close()  # the last line of progress comes first
-        display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
+        display.conclude(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
         if learner.done():
             status = "finished"
         else:
             most = config.run.max_updates
             limit = "max-updates" if most and learner.updates >= most else "max-hours"
-            display.say(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
+            display.conclude(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
     finally:
         journal.close()
         run.note_end(world, status, learner.steps, loop.notes["best"])
