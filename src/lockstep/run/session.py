@@ -17,6 +17,7 @@ from lockstep.launch.environment import job
 from lockstep.launch.heartbeat import FINISHED, Heartbeat
 from lockstep.reporting.display import Detail, Display, Narrated, Narrator, open_display
 from lockstep.reporting.journal import Journal
+from lockstep.reporting.log_sinks import LoggedRun
 from lockstep.run import arithmetic, consensus
 from lockstep.run.learner import Learner
 from lockstep.run.loop import Loop
@@ -271,8 +272,15 @@ def _conduct(
     failpoints.reach("resume")
     session.write_config()
     failpoints.reach("resume")
-    wandb = config.about_to_wandb() if config.run.wandb else None
-    journal = Journal.open(run.path, world, learner.steps if resumed else None, wandb, session.still_ours)
+    logged = LoggedRun(
+        directory=run.path,
+        resume_step=learner.steps if resumed else None,
+        project=config.run.wandb_project,
+        entity=config.run.wandb_entity,
+        settings=config.values(),
+        score=f"eval/{learner.score_name}",
+    )
+    journal = Journal.open(logged, world, config.run.logger_names, session.still_ours)
     if narrator is not None:
         display = Narrated(display, narrator, journal.past())
     failpoints.reach("resume")

@@ -33,7 +33,8 @@ _FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb", "a
 METRICS = "metrics.jsonl"
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""
-_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id")
+_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json")
+_FILES_OF_LOGGERS = ("metrics.csv", "wandb_id", "trackio_id", "mlflow_id")
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.
 _SMALL = 1 << 20
 _NAME = re.compile(RUN_NAME)
@@ -134,7 +135,10 @@ class RunDirectory:
 
     def refuse_foreign(self) -> None:
         """UserError unless everything the run writes to is a folder or a regular file of its own, not a link."""
-        for names, is_own, kind in ((_FOLDERS, is_folder, "folder"), (_FILES, is_file, "regular file")):
+        for names, is_own, kind in (
+            (_FOLDERS, is_folder, "folder"),
+            ((*_FILES, *_FILES_OF_LOGGERS), is_file, "regular file"),
+        ):
             for path in (self.path / name for name in names):
                 # lexists: writing to a dangling link would create its target, outside the run.
                 if os.path.lexists(path) and not is_own(path):
