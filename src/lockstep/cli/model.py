@@ -14,6 +14,7 @@ from lockstep.config.fields import Pattern
 from lockstep.config.sources import choices
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import open_regular, parse_json
@@ -198,11 +199,10 @@ def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> N
     """Warn if the data that a model was trained on has changed since."""
     if trained_on and now and trained_on != now:
         then = shown(trained_on)
-        print(
+        show(
             f"lockstep: {subject.path}: its data has changed since it was trained (digest {then} then, {now} now); "
             "names and numbers may no longer mean what it learned",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
 
 

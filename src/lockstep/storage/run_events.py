@@ -32,13 +32,11 @@ class Event:
     text: str
     step: int | None = None
     """The step it happened at; None if whoever noted it does not know."""
-    total_steps: int | None = None
-    """Steps after which the run is complete, which it says whenever it starts."""
 
 
-def note(directory: Path, kind: Kind, text: str, step: int | None = None, *, total_steps: int | None = None) -> None:
+def note(directory: Path, kind: Kind, text: str, step: int | None = None) -> None:
     """Add an event; one that cannot be written is dropped, since no run should fail for its diary."""
-    event = Event(round(time.time(), 3), kind, text[:_LONGEST_TEXT], step, total_steps)
+    event = Event(round(time.time(), 3), kind, text[:_LONGEST_TEXT], step)
     with contextlib.suppress(OSError), open_to_append(directory / EVENTS) as file:
         if file.tell() < _LARGEST:
             file.write((json.dumps(asdict(event)) + "\n").encode())
@@ -63,7 +61,7 @@ def _event(line: bytes) -> Event | None:
         case {"time": int() | float() as when, "kind": str(kind), "text": str(text), **more} if (
             kind in KINDS and 0 <= when <= _LATEST
         ):
-            step, total = more.get("step"), more.get("total_steps")
-            if (step is None or is_counter(step)) and (total is None or is_counter(total)):
-                return Event(float(when), kind, text, step, total)
+            step = more.get("step")
+            if step is None or is_counter(step):
+                return Event(float(when), kind, text, step)
     return None

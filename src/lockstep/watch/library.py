@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.storage.run_directory import RunDirectory, list_runs
+from lockstep.storage.run_directory import RunDirectory, run_paths
 from lockstep.untrusted import is_folder
 from lockstep.watch import columns as curves
 from lockstep.watch import limits, run_facts
@@ -99,9 +99,7 @@ class Library:
         """Every run in a few lines, settings that differ, every tag, how far runs agree; empty before a first look."""
         with self._lock:
             # Comparing hashes of many long runs takes a while, and most looks find nothing new.
-            marks = tuple(
-                (key, run.log.version, run.facts.row, run.facts.state()) for key, run in self._watched.items()
-            )
+            marks = tuple((key, run.log.version, *run.facts.marks()) for key, run in self._watched.items())
             if self._looked and marks != self._overview_of:
                 self._overview, self._overview_of = _overview(self._watched), marks
             return self._overview
@@ -172,7 +170,7 @@ def _holds_runs(path: Path) -> bool:
 
 def _runs_in(folder: Path) -> list[RunDirectory]:
     try:
-        return [RunDirectory(folder / row.name) for row in list_runs(folder)]
+        return [RunDirectory(path) for path in run_paths(folder)]
     except OSError:  # it vanished, or one of its runs did while it was listed
         return []
 
@@ -206,8 +204,9 @@ def _differing(shown: dict[str, Watched]) -> list[str]:
 def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]:
     facts, columns = watched.facts, watched.log.columns
     state, why = facts.state()
-    step = int(columns.steps[-1]) if len(columns) else facts.row.step if facts.row else 0
-    total = facts.total_steps()
+    known = facts.summary
+    step = int(columns.steps[-1]) if len(columns) else known.step if known else 0
+    total = known.total_steps if known else 0
     hashes = columns.hashes
     return {
         "id": key,
@@ -215,13 +214,13 @@ def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]
         "state": state,
         "why": why,
         "step": step,
-        "total": total,
+        "total": total or None,
         "progress": min(step / total, 1.0) if total else None,
-        "best": facts.best(columns),
+        "best": facts.best(),
         "ranks": limits.ranks_of(columns) or facts.ranks,
         "device": facts.device,
         "speed": columns.latest("time/global_fps", 5),
-        "updated": facts.row.updated if facts.row else 0.0,
+        "updated": known.updated if known else 0.0,
         "settings": {name: facts.settings[name] for name in differing if name in facts.settings},
         "hash": next(reversed(hashes.values()))[:10] if hashes else None,
         "seconds": columns.times[-1] - columns.times[0] if len(columns) else 0.0,

@@ -1,7 +1,6 @@
 """What a run's small files say: state, settings, best score, events, checkpoints. Every file may be damaged."""
 
 import contextlib
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,11 @@ from typing import Any
 from lockstep.config import yaml_text
 from lockstep.config.run_settings import FREE_TO_CHANGE
 from lockstep.errors import LockstepError, UserError
-from lockstep.reporting.sweep_report import score_name
 from lockstep.storage import checkpoint_retention, manifest, run_events
-from lockstep.storage.run_directory import RunDirectory, RunRow
+from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.run_events import Event
-from lockstep.untrusted import is_counter, read_json
+from lockstep.storage.run_summary import RunSummary, summary
+from lockstep.untrusted import is_counter, is_file, read_json
 from lockstep.watch import limits
 from lockstep.watch.columns import Columns
 
@@ -24,8 +23,6 @@ _RESTARTING = 180.0
 # Seconds after which the sizes of a checkpoint's files are compared again.
 _INSPECT_AGAIN = 30.0
 _SMALL = 1 << 20
-_TOTALS = ("total_timesteps", "total_steps")
-"""Settings that hold a run's length, for runs of versions that noted no events."""
 _MOST_SHOWN = 200
 
 
@@ -39,7 +36,7 @@ class RunFacts:
         self.ranks = 0
         self.device = ""
         self.events: list[Event] = []
-        self.row: RunRow | None = None
+        self.summary: RunSummary | None = None
         """None once the run is gone."""
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._verified: dict[tuple[str, float], list[str]] = {}
@@ -48,11 +45,9 @@ class RunFacts:
         """Those whose sizes were compared: when, their step, and what was wrong."""
 
     def refresh(self) -> None:
-        """Read what has changed; a run that has vanished has no row any more."""
-        try:
-            self.row = self.directory.row()
-        except OSError:
-            self.row = None
+        """Read what has changed; a run that has vanished has no summary any more."""
+        self.summary = summary(self.directory) if is_file(self.directory.path / manifest.CONFIG) else None
+        if self.summary is None:
             return
         for name, read in (
             ("config.yaml", self._read_settings),
@@ -98,34 +93,29 @@ class RunFacts:
 
     def state(self) -> tuple[str, str]:
         """One of running, restarting, finished, stopped, failed, unreadable, gone; and why, as far as that is known."""
-        if self.row is None:
+        if self.summary is None:
             return "gone", "its directory was moved or deleted"
         ends = [event for event in self.events if event.kind not in ("checkpoint", "warning")]
         last = ends[-1] if ends else None
-        if self.row.state != "stopped" or last is None:
-            return self.row.state, ""
+        if self.summary.state != "stopped" or last is None:
+            return self.summary.state, ""
         if last.kind == "restart" and time.time() - last.time < _RESTARTING:
             return "restarting", last.text
         if last.kind in ("started", "resumed", "restart"):
             return "stopped", "its processes ended without a word: killed, or the machine went down"
         return ("failed" if last.kind == "failed" else "stopped"), last.text
 
-    def total_steps(self) -> int | None:
-        """Steps after which the run is complete, if they are known."""
-        noted = [event.total_steps for event in self.events if event.total_steps]
-        known = [self.settings[name] for name in _TOTALS if self.settings.get(name, "").isdecimal()]
-        return noted[-1] if noted else int(known[0]) if known and len(known[0]) < 19 else None
+    def marks(self) -> tuple[Any, ...]:
+        """What of it a list of runs shows and may change; not the seconds, which always do."""
+        known = self.summary
+        return (*self.state(), len(self.events), *((known.step, known.best, known.updated) if known else ()))
 
-    def best(self, columns: Columns) -> dict[str, Any] | None:
+    def best(self) -> dict[str, Any] | None:
         """The best evaluation: its value, the metric it is of, and whether lower is better."""
-        score = self.row.best_score if self.row else None
-        if score is None:
+        known = self.summary
+        if known is None or known.best is None:
             return None
-        evaluations = (tag for tag in columns.tags if tag.startswith("eval/"))
-        points = [{tag: _extreme(columns.tags[tag], sign)} for tag in evaluations for sign in (1, -1)]
-        name = score_name(points, score)
-        lower = name.startswith("-")
-        return {"value": -score if lower else score, "name": name.removeprefix("-"), "lower": lower}
+        return {"value": known.best, "name": known.score_name or "score", "lower": known.lower_is_better}
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints on disk, best/ and final/, each with what is wrong with it; contents are not hashed."""
@@ -189,10 +179,6 @@ def machine(columns: Columns) -> dict[str, float]:
     tags = [tag for tag in columns.tags if tag.startswith("system/") and "_rank" not in tag]
     found = {tag.removeprefix("system/"): columns.latest(tag, limits.POINTS) for tag in tags[:_MOST_SHOWN]}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _extreme(values: Any, sign: int) -> float:
-    return sign * max((sign * value for value in values if math.isfinite(value)), default=math.nan)
 
 
 def _problems(folder: Path, *, contents: bool) -> list[str]:

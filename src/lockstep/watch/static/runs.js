@@ -15,7 +15,7 @@ function options(select, names, chosen) {
 function bestOf(run) {
   if (run.best === null) return null;
   const direction = run.best.lower ? "lower is better" : "higher is better";
-  return element("div", { class: "facts best", title: `${run.best.name}, ${direction}`, text: `best ${run.best.name.replace("eval/", "")} ${short(run.best.value)} ${run.best.lower ? "↓" : "↑"}` });
+  return element("div", { class: "facts best", title: `${run.best.name}, ${direction}`, text: `best ${run.best.name} ${short(run.best.value)} ${run.best.lower ? "↓" : "↑"}` });
 }
 
 function row(run) {
