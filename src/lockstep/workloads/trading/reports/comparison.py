@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.workloads.trading.reports import chart
+from lockstep.reporting.drawing.chart import Band, Chart
 
 # Names of rows, which are keys of the JSON report.
 TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
@@ -188,9 +188,9 @@ class Report:
         curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
         low, high = np.quantile(curves[TRAINED], (0.1, 0.9), axis=1)
         means = {name: equity.mean(1) for name, equity in curves.items()}
-        title = f"account value in dollars, {section.title}: means, and 80 % of the trained policy's episodes"
+        title = f"account in dollars, {section.title}: means; shaded: 80 % of the trained policy's episodes"
         path = folder / EQUITY
-        chart.draw(means, title, band=chart.Band(low, high, TRAINED)).save(path)
+        Chart(title, means, band=Band(low, high, TRAINED)).draw().save(path)
         return [path]
 
 
