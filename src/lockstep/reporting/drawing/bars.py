@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from lockstep.reporting.drawing.drawing import Kind
 from lockstep.reporting.drawing.pens import FAINT, GROUND, INK, Colour, font, shortened
 
 _SIZE = 640, 316
@@ -22,6 +23,7 @@ _GREEN: Colour = (90, 200, 110)
 class Bars:
     """Lines of text, and below them one bar for each outcome."""
 
+    kind: ClassVar[Kind] = "bars"
     lines: Sequence[str]
     names: Sequence[str]
     shares: Sequence[float] | None
@@ -60,7 +62,7 @@ class Bars:
     def to_json(self) -> dict[str, Any]:
         """Texts and probabilities."""
         return {
-            "kind": "bars",
+            "kind": self.kind,
             "lines": list(self.lines),
             "names": list(self.names),
             "shares": None if self.shares is None else [round(share, 4) for share in self.shares],

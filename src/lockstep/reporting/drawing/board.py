@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from lockstep.reporting.drawing.drawing import Kind
 from lockstep.reporting.drawing.pens import GROUND, PANEL, Colour, legend
 
 _LEGEND_HEIGHT = 30
@@ -37,6 +38,7 @@ class Team:
 class Board:
     """Cells numbered row by row, with the snakes and the food on them."""
 
+    kind: ClassVar[Kind] = "board"
     width: int
     height: int
     snakes: Sequence[Snake]
@@ -97,7 +99,7 @@ class Board:
     def to_json(self) -> dict[str, Any]:
         """Cells and colours; a page paints them at its own size."""
         return {
-            "kind": "board",
+            "kind": self.kind,
             "width": self.width,
             "height": self.height,
             "food": list(self.food),

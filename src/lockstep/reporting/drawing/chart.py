@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from lockstep.reporting.drawing import pens
+from lockstep.reporting.drawing.drawing import Kind
 from lockstep.reporting.drawing.pens import Colour
 
 Line = Sequence[float] | NDArray[np.float64]
@@ -74,6 +75,7 @@ class Marks:
 class Chart:
     """Lines by name over the days 0, 1, ..., with round ticks and a legend."""
 
+    kind: ClassVar[Kind] = "charts"
     title: str
     lines: Mapping[str, Line]
     days: int = 0
@@ -105,7 +107,7 @@ class Chart:
     def to_json(self) -> dict[str, Any]:
         """Names and values; a page paints them at its own size."""
         return {
-            "kind": "charts",
+            "kind": self.kind,
             "charts": [
                 {
                     "title": self.title,
@@ -159,7 +161,7 @@ class Chart:
             fill = (*colours[self.band.of], 46)
             pen.polygon(frame.points(self.band.low, _FINE) + frame.points(self.band.high, _FINE)[::-1], fill=fill)
         # The first line is drawn last: it is the one that the chart is about.
-        for name, line in reversed(self.lines.items()):
+        for name, line in reversed(list(self.lines.items())):
             points = frame.points(line, _FINE)
             if len(line) > 1:
                 pen.line(points, fill=(*colours[name], 255), width=2 * _FINE, joint="curve")
@@ -192,6 +194,7 @@ class Chart:
 class Charts:
     """Charts of one size, one above the other."""
 
+    kind: ClassVar[Kind] = "charts"
     charts: Sequence[Chart]
 
     def paint(self) -> NDArray[np.uint8]:
@@ -200,7 +203,7 @@ class Charts:
 
     def to_json(self) -> dict[str, Any]:
         """The same kind as that of one chart."""
-        return {"kind": "charts", "charts": [part for chart in self.charts for part in chart.to_json()["charts"]]}
+        return {"kind": self.kind, "charts": [part for chart in self.charts for part in chart.to_json()["charts"]]}
 
 
 @dataclass(frozen=True)

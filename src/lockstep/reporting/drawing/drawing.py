@@ -3,7 +3,7 @@
 import base64
 import io
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,27 @@ _FEW_COLOURS = 256
 _JPEG_QUALITY = 85
 
 
+Kind = Literal["picture", "board", "charts", "bars"]
+
+
 class Drawing(Protocol):
     """A picture that can be painted at its own size, or sent as JSON to a page that paints it at any size."""
+
+    kind: ClassVar[Kind]
+    """How a page paints it; part of the JSON."""
 
     def paint(self) -> NDArray[np.uint8]:
         """(height, width, 3) red, green, blue."""
 
     def to_json(self) -> dict[str, Any]:
-        """The drawing as JSON; `kind` says how to paint it."""
+        """The drawing as JSON."""
 
 
 @dataclass(frozen=True)
 class Picture:
     """A finished image, such as a simulator's frame."""
 
+    kind: ClassVar[Kind] = "picture"
     image: NDArray[np.uint8]
     """(height, width, 3) red, green, blue."""
 
@@ -42,4 +49,4 @@ class Picture:
         form = "png" if picture.getcolors(_FEW_COLOURS) else "jpeg"
         picture.save(file, form, **({} if form == "png" else {"quality": _JPEG_QUALITY}))
         data = base64.b64encode(file.getvalue()).decode()
-        return {"kind": "picture", "width": width, "height": height, "url": f"data:image/{form};base64,{data}"}
+        return {"kind": self.kind, "width": width, "height": height, "url": f"data:image/{form};base64,{data}"}
