@@ -116,6 +116,18 @@ def test_why_nothing_can_be_shown_is_the_last_event(instead, code, ending):
     assert asyncio.run(look())[-1] == ("over", ending)
 
 
+def test_connections_end_with_the_server(instead):
+    instead(COUNTER)
+    seen = []
+
+    async def look():
+        async for event in playing.Players(stopping=lambda: len(seen) == 3).watch(key(1)):
+            seen.append(event)
+
+    asyncio.run(asyncio.wait_for(look(), 30))
+    assert len(seen) == 3
+
+
 def test_a_slow_reader_loses_the_oldest_frames_and_keeps_the_newest():
     queue = asyncio.Queue(2)
     for line in (b"1", b"2", b"3", None):
@@ -135,18 +147,19 @@ async def answer(path, run="snake"):
 
     address, _, query = path.partition("?")
     scope = {"type": "http", "method": "GET", "path": address, "query_string": query.encode(), "headers": []}
-    await Starlette(routes=playing.routes(lambda name: Path("/runs/x") if name == run else None))(scope, receive, send)
+    routes = playing.routes(lambda name: Path("/runs/x") if name == run else None)
+    await Starlette(routes=routes)(scope, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("/play/models?run=other", "no such run"),
-        ("/play/frames?run=other", "no such run"),
-        ("/play/frames?run=snake&model=../../secret", "no such weights in this run"),
-        ("/play/frames?run=snake&speed=1000", "no such speed"),
-        ("/play/frames?run=snake&speed=1%20--model%20x", "no such speed"),
+        ("/models?run=other", "no such run"),
+        ("/frames?run=other", "no such run"),
+        ("/frames?run=snake&model=../../secret", "no such weights in this run"),
+        ("/frames?run=snake&speed=1000", "no such speed"),
+        ("/frames?run=snake&speed=1%20--model%20x", "no such speed"),
     ],
 )
 def test_only_runs_weights_and_speeds_that_exist_are_played(monkeypatch, path, error):
@@ -157,7 +170,7 @@ def test_only_runs_weights_and_speeds_that_exist_are_played(monkeypatch, path, e
 
 def test_the_weights_that_can_be_chosen_are_listed(monkeypatch):
     monkeypatch.setattr(playing, "stored_models", lambda _: [StoredModel("final", Path("/runs/x/final"), 7)])
-    assert asyncio.run(answer("/play/models?run=snake")) == (200, {"models": [{"name": "final", "step": 7}]})
+    assert asyncio.run(answer("/models?run=snake")) == (200, {"models": [{"name": "final", "step": 7}]})
 
 
 def test_the_server_does_not_import_torch():

@@ -25,7 +25,7 @@ _STAYS = 3.0
 """Seconds that a player goes on without anyone looking: a page that is reloaded finds it still playing."""
 _LONGEST_LINE = 16 << 20
 """Bytes of a frame."""
-_QUIET = 10.0
+_QUIET = 1.0
 """Seconds without a frame after which something is sent anyway: only then is a closed page noticed."""
 _BEHIND = 4
 """Frames that a slow reader may be behind; older ones are dropped."""
@@ -36,9 +36,12 @@ FindRun = Callable[[str], Path | None]
 _Key = tuple[Path, str, float]
 
 
-def routes(find_run: FindRun) -> list[Route]:
-    """`/play/models`: the weights of a run that can be played; `/play/frames`: one of them playing, as events."""
-    players = Players()
+def routes(find_run: FindRun, stopping: Callable[[], bool] = lambda: False) -> list[Route]:
+    """To be mounted at /play. `models`: the weights of a run that can be played; `frames`: some playing, as events.
+
+    `stopping`: whether the server is about to end, and open connections should as well.
+    """
+    players = Players(stopping)
 
     async def models(request: Request) -> Response:
         run = find_run(request.query_params.get("run", ""))
@@ -58,13 +61,14 @@ def routes(find_run: FindRun) -> list[Route]:
         events = players.watch((run, model, float(speed)))
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
-    return [Route("/play/models", models), Route("/play/frames", frames)]
+    return [Route("/models", models), Route("/frames", frames)]
 
 
 class Players:
     """The players of one server, at most MOST_PLAYERS."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        self._stopping = stopping
         self._players: dict[_Key, _Player] = {}
 
     async def watch(self, key: _Key) -> AsyncIterator[str]:
@@ -77,7 +81,7 @@ class Players:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue(_BEHIND)
         player.join(lines)
         try:
-            while True:
+            while not self._stopping():
                 try:
                     line = await asyncio.wait_for(lines.get(), _QUIET)
                 except TimeoutError:
@@ -161,6 +165,8 @@ class _Player:
             process.stdin.close()
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            # Before the event loop ends, or it would complain about a process that is still its own.
+            await process.wait()
             for reader in self._readers:
                 _offer(reader, None)
 

@@ -168,9 +168,9 @@ class Chart:
             # A joint has no round cap of its own, and a single point no line.
             _dot(pen, points[-1], 1.5 * _FINE, (*colours[name], 255))
         for marks in self.marks:
-            line = frame.points(next(iter(self.lines.values())), _FINE)
+            marked = frame.points(next(iter(self.lines.values())), _FINE)
             for day in marks.days:
-                pen.polygon(_triangle(line[day], 5 * _FINE, marks.up), fill=(*marks.colour, 255))
+                pen.polygon(_triangle(marked[day], 5 * _FINE, marks.up), fill=(*marks.colour, 255))
         return layer.resize(self.size, Image.Resampling.BOX)
 
     def _legend(self, pen: ImageDraw.ImageDraw) -> None:

@@ -44,6 +44,9 @@ class Panel {
     document.addEventListener("visibilitychange", this.onVisibility);
     this.resized = new ResizeObserver(() => this.repaint());
     this.resized.observe(this.root);
+    // Light and dark are switched by an attribute of the page; what stands still is painted again in the other ink.
+    this.themed = new MutationObserver(() => this.repaint());
+    this.themed.observe(document.documentElement, { attributes: true });
     this.show();
     this.list();
   }
@@ -109,6 +112,7 @@ class Panel {
   remove() {
     this.stop();
     this.resized.disconnect();
+    this.themed.disconnect();
     document.removeEventListener("visibilitychange", this.onVisibility);
     this.root.remove();
   }
