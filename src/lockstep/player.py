@@ -33,9 +33,9 @@ _PAUSE = 1.5
 """Seconds for which the end of an episode is shown."""
 _LOOK_EVERY = 2.0
 """Seconds between looks for newer weights."""
-# Steps of niceness. Importing torch takes seconds of computing, and minutes at the lowest priority beside a busy run;
-# playing goes on for as long as somebody looks, and must cost the run next to nothing.
-_NICE_TO_START, _NICE_TO_PLAY = 5, 14
+_LOWEST_PRIORITY = 19
+"""Of niceness, for playing, which goes on for as long as somebody looks. Not for the start: importing torch takes the
+same seconds of computing at any priority, and minutes beside a busy run at the lowest."""
 
 
 class _Line:
@@ -65,7 +65,6 @@ def main() -> None:
     options = parser.parse_args()
     line = _Line()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    os.nice(_NICE_TO_START)
     try:
         _play(options.run, options.model, options.speed, line)
     except LockstepError as error:
@@ -85,7 +84,7 @@ def _end_with_stdin() -> None:
 def _play(run: Path, name: str, speed: float, line: _Line) -> None:
     model = _first_model(run, name, line)
     line.write(note=f"loading {model.name}, step {model.step:,}")
-    # Imported here, at low priority: torch takes seconds.
+    # Imported here: torch takes seconds, and the note above is shown meanwhile.
     import torch
 
     from lockstep.cli import model as models
@@ -102,7 +101,7 @@ def _play(run: Path, name: str, speed: float, line: _Line) -> None:
     # be what the step beside it predicted.
     waits = isinstance(subject.workload, Predicts)
     follower = _Follower(run, model, trained, follows=name == NEWEST)
-    os.nice(_NICE_TO_PLAY)
+    os.nice(_LOWEST_PRIORITY)
     for scene in _paced(plays.scenes(request), speed):
         line.write(
             step=follower.step,

@@ -19,6 +19,11 @@ def test_ticks_are_round_numbers_inside_the_range(low, high, about, ticks):
     assert round_ticks(low, high, about) == pytest.approx(ticks)
 
 
+@pytest.mark.parametrize(("days", "about", "ticks"), [(20, 8, [0, 5, 10, 15, 20]), (3, 8, [0, 1, 2, 3])])
+def test_days_are_whole_numbers(days, about, ticks):
+    assert round_ticks(0, days, about, whole=True) == ticks
+
+
 def test_an_axis_can_end_at_ticks():
     assert round_ticks(98_731, 104_950, 4, outside=True) == [98_000, 100_000, 102_000, 104_000, 106_000]
 

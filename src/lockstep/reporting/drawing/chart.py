@@ -148,7 +148,7 @@ class Chart:
         for value in frame.ticks:
             pen.line([(_LEFT, frame.y(value)), (width - _RIGHT, frame.y(value))], fill=self.theme.grid)
             pen.text((_LEFT - 8, frame.y(value)), written(value, frame.step), fill=faint, font=small, anchor="rm")
-        for day in round_ticks(0, frame.days, (width - _LEFT - _RIGHT) / 90):
+        for day in round_ticks(0, frame.days, (width - _LEFT - _RIGHT) / 90, whole=True):
             pen.text((frame.x(day), height - _BOTTOM + 6), f"{day:,.0f}", fill=faint, font=small, anchor="ma")
         pen.text((width - _RIGHT, height - 3), "day", fill=faint, font=small, anchor="rd")
 
@@ -164,7 +164,8 @@ class Chart:
         for name, line in reversed(list(self.lines.items())):
             points = frame.points(line, _FINE)
             if len(line) > 1:
-                pen.line(points, fill=(*colours[name], 255), width=2 * _FINE, joint="curve")
+                width = 3 if name == next(iter(self.lines)) and len(self.lines) > 1 else 2
+                pen.line(points, fill=(*colours[name], 255), width=width * _FINE, joint="curve")
             # A joint has no round cap of its own, and a single point no line.
             _dot(pen, points[-1], 1.5 * _FINE, (*colours[name], 255))
         for marks in self.marks:
@@ -231,11 +232,17 @@ class _Frame:
         return [(self.x(day) * fine, self.y(float(value)) * fine) for day, value in enumerate(line)]
 
 
-def round_ticks(low: float, high: float, about: float, outside: bool = False) -> list[float]:
-    """Round numbers from low to high, at most about this many; `outside`: the first and last enclose low and high."""
+def round_ticks(low: float, high: float, about: float, outside: bool = False, whole: bool = False) -> list[float]:
+    """Round numbers from low to high, at most about this many.
+
+    `outside`: the first and last enclose low and high. `whole`: without fractions, as for days.
+    """
     rough = (high - low) / max(about, 1.0)
+    if whole:
+        rough = max(rough, 1.0)
     power = 10.0 ** math.floor(math.log10(rough))
-    step = power * next(factor for factor in _ROUND if factor * power >= rough * (1 - 1e-9))
+    steps = [factor * power for factor in _ROUND if factor * power >= rough * (1 - 1e-9)]
+    step = next(step for step in steps if not whole or step.is_integer())
     # The small part keeps a tick that rounding moved past its own end.
     first, last = (math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9))
     if not outside:

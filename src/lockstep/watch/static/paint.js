@@ -146,7 +146,7 @@ function paintChart(pen, chart, width, top, height, ink) {
     pen.fillText(written(tick, ticks[1] - ticks[0]), left - 8, y(tick));
   }
   pen.textAlign = "center";
-  for (const day of roundTicks(0, chart.days, (width - left - right) / 90)) {
+  for (const day of roundTicks(0, chart.days, (width - left - right) / 90, false, true)) {
     pen.fillText(written(day, 1), x(day), top + height - below + 14);
   }
   chart.lines.forEach((line, number) => {
@@ -214,11 +214,12 @@ function paintBars(pen, drawing, width, height, ink) {
   }
 }
 
-/** Round numbers from low to high, at most about this many; `outside`: the ends enclose low and high. */
-export function roundTicks(low, high, about, outside = false) {
-  const rough = (high - low) / Math.max(about, 1);
+/** Round numbers from low to high, as lockstep/reporting/drawing/chart.py chooses them. */
+function roundTicks(low, high, about, outside = false, whole = false) {
+  const rough = Math.max((high - low) / Math.max(about, 1), whole ? 1 : 0);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough * (1 - 1e-9));
+  const steps = [1, 2, 2.5, 5, 10].map((factor) => factor * power).filter((step) => step >= rough * (1 - 1e-9));
+  const step = steps.find((candidate) => !whole || Number.isInteger(candidate));
   const [down, up] = outside ? [Math.floor, Math.ceil] : [Math.ceil, Math.floor];
   const ticks = [];
   for (let number = down(low / step); number <= up(high / step); number++) ticks.push(number * step);

@@ -134,18 +134,18 @@ class Section:
         beaten = [name for name in self.rows if name not in (TRAINED, "oracle") and mine > self.rows[name].profit]
         lines = [f"  significantly above (intervals do not overlap): {', '.join(map(_readable, beaten)) or 'nobody'}"]
         if "oracle" in self.rows:
-            lines.append(
-                f"  share of the profit of the oracle, which knows the hidden regime: {mine.mean / self.oracle:.0%}"
-            )
+            # A share of next to nothing, or of a loss, is a number without a meaning.
+            share = f"{mine.mean / self.oracle.mean:.0%}" if self.oracle.low > 0 else "- (its own interval includes 0)"
+            lines.append(f"  share of the profit of the oracle, which knows the hidden regime: {share}")
         lead = self.lead
         if lead is not None:
             lines.append(f"  trained less {_readable(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
         return lines
 
     @property
-    def oracle(self) -> float:
-        """The mean profit of the rule that knows the hidden regime."""
-        return self.rows["oracle"].profit.mean
+    def oracle(self) -> Interval:
+        """The profit of the rule that knows the hidden regime."""
+        return self.rows["oracle"].profit
 
     @property
     def lead(self) -> Interval | None:
