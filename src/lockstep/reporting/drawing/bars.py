@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from lockstep.reporting.drawing.drawing import Kind
-from lockstep.reporting.drawing.pens import FAINT, GROUND, INK, Colour, font, shortened
+from lockstep.reporting.drawing.pens import FAINT, GROUND, INK, Colour, fitted, font, shortened
 
 _SIZE = 640, 316
 """Width and height of a painting, in pixels."""
 _LEFT, _BAR_LEFT, _LONGEST_BAR = 16, 92, 460
+_NOTE_LEFT = 152
 _TOP, _ROW, _BAR = 78, 33, 20
 _BLUE: Colour = (90, 130, 190)
 _GREEN: Colour = (90, 200, 110)
@@ -43,7 +44,11 @@ class Bars:
         for number, name in enumerate(self.names):
             self._row(pen, number, name)
         if self.shares is None:
-            pen.text((_BAR_LEFT + 60, _TOP + _ROW * len(self.names) / 2 - 6), self.note, fill=FAINT, font=font(16))
+            # To the right of the word that marks the actual outcome.
+            (note,), size = fitted(self.note, _SIZE[0] - _NOTE_LEFT - _LEFT, 16)
+            pen.text(
+                (_NOTE_LEFT, _TOP + _ROW * len(self.names) / 2 - 6), note, fill=FAINT, font=font(size), anchor="lm"
+            )
         return np.asarray(image)
 
     def _row(self, pen: ImageDraw.ImageDraw, number: int, name: str) -> None:

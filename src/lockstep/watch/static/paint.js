@@ -210,8 +210,21 @@ function paintBars(pen, drawing, width, height, ink) {
   if (!drawing.shares) {
     pen.fillStyle = rgb(ink, 0.7);
     pen.font = `14px ${FONT}`;
-    pen.fillText(drawing.note, left + 70, 58 + 15 * drawing.names.length, width - left - 70);
+    const lines = inLines(pen, drawing.note, width - left - 70);
+    const first = 58 + 15 * drawing.names.length - 10 * (lines.length - 1);
+    lines.forEach((line, number) => pen.fillText(line, left + 70, first + 20 * number));
   }
+}
+
+/** A text in lines of at most this width, broken between words. */
+function inLines(pen, text, width) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = `${lines.at(-1)} ${word}`;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 /** Round numbers from low to high, as lockstep/reporting/drawing/chart.py chooses them. */

@@ -24,7 +24,7 @@ Act = Callable[[Samples], tuple[Tensor, Tensor]]
 _BAR = 40
 """Characters of the longest bar."""
 _BOLD, _FAINT, _PLAIN = "\x1b[1;32m", "\x1b[2m", "\x1b[0m"
-_FIRST_BALL = "first ball of an innings: no forecast, which needs earlier balls"
+_FIRST_BALL = "the first ball of an innings is not predicted: a forecast needs earlier balls"
 _INNINGS = ("first innings", "second innings")
 
 
