@@ -7,6 +7,7 @@ its stdin is closed. Without --model, newer weights replace older ones as the ru
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.storage.stored_models import NEWEST, StoredModel, stored_models
@@ -34,8 +37,8 @@ _PAUSE = 1.5
 _LOOK_EVERY = 2.0
 """Seconds between looks for newer weights."""
 _LOWEST_PRIORITY = 19
-"""Of niceness, for playing, which goes on for as long as somebody looks. Not for the start: importing torch takes the
-same seconds of computing at any priority, and minutes beside a busy run at the lowest."""
+"""Of niceness, for playing, which goes on for as long as somebody looks. Not for the start: importing torch and a
+simulator takes the same seconds of computing at any priority, and minutes beside a busy run at the lowest."""
 
 
 class _Line:
@@ -101,8 +104,7 @@ def _play(run: Path, name: str, speed: float, line: _Line) -> None:
     # be what the step beside it predicted.
     waits = isinstance(subject.workload, Predicts)
     follower = _Follower(run, model, trained, follows=name == NEWEST)
-    os.nice(_LOWEST_PRIORITY)
-    for scene in _paced(plays.scenes(request), speed):
+    for number, scene in enumerate(_paced(plays.scenes(request), speed)):
         line.write(
             step=follower.step,
             model=follower.model.name,
@@ -110,8 +112,23 @@ def _play(run: Path, name: str, speed: float, line: _Line) -> None:
             ended=scene.ended,
             drawing=scene.drawing.to_json(),
         )
+        if number == 0:
+            _step_back()
         if scene.ended or not waits:
             follower.look()
+
+
+def _step_back() -> None:
+    """Give this process and its renderers the lowest priority."""
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        if sys.platform == "win32":
+            process.nice(psutil.IDLE_PRIORITY_CLASS)
+            continue
+        # Linux has a niceness for each thread, and a software renderer computes in threads of its own.
+        threads = [thread.id for thread in process.threads()] if sys.platform == "linux" else [process.pid]
+        for thread in threads:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                os.setpriority(os.PRIO_PROCESS, thread, _LOWEST_PRIORITY)
 
 
 def _first_model(run: Path, name: str, line: _Line) -> StoredModel:

@@ -29,7 +29,8 @@ _QUIET = 1.0
 """Seconds without a frame after which something is sent anyway: only then is a closed page noticed."""
 _BEHIND = 4
 """Frames that a slow reader may be behind; older ones are dropped."""
-_THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+_THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS")}
+"""Of everything that computes in a player; LP is Mesa's software renderer."""
 
 FindRun = Callable[[str], Path | None]
 """From what the page calls a run to its directory; None if there is no such run."""
