@@ -2,9 +2,11 @@
 
 import json
 import socket
+import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,24 +45,18 @@ if (two) window.second = mount(document.getElementById("two"), {run: two, start:
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"
 
 
-@pytest.fixture
-def address(monkeypatch):
-    """A server whose players send a drawing a hundred times, named like the run."""
-
-    def command(key):
-        frame = {"step": 12345, "caption": HOSTILE, "drawing": DRAWINGS[key[0].name].to_json()}
-        code = f"import time\nfor _ in range(100):\n print({json.dumps(frame)!r}, flush=True)\n time.sleep(0.05)"
-        return [sys.executable, "-c", code]
+@contextmanager
+def serving(find_run):
+    """A page with two panels, without the rest of `watch`; yields its address."""
 
     def page(content, kind):
         return lambda _: HTMLResponse(content, media_type=kind, headers={"Content-Security-Policy": POLICY})
 
-    monkeypatch.setattr(playing, "command", command)
     static = Path(playing.__file__).parent / "static"
     routes = [
         Route("/", page(PAGE, "text/html")),
         Route("/page.js", page(SCRIPT, "text/javascript")),
-        Mount("/play", routes=playing.routes(lambda name: Path(name) if name in DRAWINGS else None)),
+        Mount("/play", routes=playing.routes(find_run)),
         Mount("/static", StaticFiles(directory=static)),
     ]
     listening = socket.create_server(("127.0.0.1", 0))
@@ -70,6 +66,20 @@ def address(monkeypatch):
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     server.should_exit = True
     thread.join(20)
+
+
+@pytest.fixture
+def address(monkeypatch):
+    """A server whose players send a drawing a hundred times, named like the run."""
+
+    def command(key):
+        frame = {"step": 12345, "caption": HOSTILE, "drawing": DRAWINGS[key[0].name].to_json()}
+        code = f"import time\nfor _ in range(100):\n print({json.dumps(frame)!r}, flush=True)\n time.sleep(0.05)"
+        return [sys.executable, "-c", code]
+
+    monkeypatch.setattr(playing, "command", command)
+    with serving(lambda name: Path(name) if name in DRAWINGS else None) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +143,34 @@ def test_a_run_that_is_gone_is_one_line_on_the_page(address, browser):
     page.wait_for_selector(".play-problem", timeout=30_000)
     assert "not there any more" in page.inner_text(".play-note")
     assert page.inner_text(".play-button") == "Play"
+
+
+@pytest.mark.slow
+def test_a_run_on_two_ranks_is_watched_playing_with_ever_newer_weights(tmp_path, browser):
+    size = ["--preset", "debug", "--total-timesteps", "1000000", "--checkpoint-every", "2048", "--ranks", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "lockstep",
+        "train",
+        "snake",
+        *size,
+        "--run-name",
+        "live",
+        "--runs-dir",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as training:
+        try:
+            with serving(lambda name: tmp_path / name if name == "live" else None) as address:
+                page = browser.new_page()
+                page.goto(f"{address}/?run=live")
+                seen = set()
+                deadline = time.monotonic() + 300
+                while len(seen - {""}) < 3:
+                    assert training.poll() is None and time.monotonic() < deadline, page.inner_text("body")
+                    seen.add(page.inner_text(".play-step"))
+                    time.sleep(0.2)
+                page.close()
+        finally:
+            training.terminate()
