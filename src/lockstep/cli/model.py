@@ -18,7 +18,7 @@ from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import open_regular, parse_json
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Acting, Predicts, UsedWithoutData
+from lockstep.workloads.capabilities import Predicts, UsedWithoutData
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lockstep.distributed.world import World
     from lockstep.run.learner import Learner
+    from lockstep.workloads.capabilities import Acting
 
 TRAINED = "trained"
 """The name of the policy that uses the network; every other name is a baseline of the workload."""
@@ -83,7 +84,7 @@ class TrainedModel:
     trained_on: Mapping[str, str] | None = None
     """Facts about the data it was trained on (`Learner.data_record`); None if unknown."""
 
-    def acting(self, seed: int, explore: bool = False) -> Acting:
+    def acting(self, seed: int, explore: bool = False) -> "Acting":
         """Who plays, as workloads expect it: a function of the observation; `explore`: draws its actions."""
         player = self.learner.player(seed)
 
