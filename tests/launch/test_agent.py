@@ -177,6 +177,13 @@ def test_restarts_are_limited(start):
     assert lines[-1] == "not restarted: 1 restart(s) in a row made no progress"
 
 
+def test_every_decision_is_told_to_whoever_notes_it(start):
+    noted = []
+    start("os.kill(os.getpid(), signal.SIGKILL)", ranks=1, max_restarts=1, noted=noted.append)
+    assert [decision.restart for decision in noted] == [True, False]
+    assert "was killed by SIGKILL" in noted[0].lines[-1] and "was killed by SIGKILL" in noted[1].reason
+
+
 def test_a_rank_that_leaves_early_is_named(start):
     code, lines = start("""
         if attempt == 0:

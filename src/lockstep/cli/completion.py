@@ -10,7 +10,7 @@ from lockstep.config.fields import nearest
 from lockstep.config.schema import Schema
 from lockstep.config.sources import choices
 from lockstep.errors import LockstepError, UserError
-from lockstep.storage import run_directory
+from lockstep.storage.run_summary import list_runs
 from lockstep.workloads import registry
 
 SCRIPTS = {
@@ -90,7 +90,7 @@ def _subjects(verb: str) -> list[str]:
 
     if verb == "help":
         return list(VERBS)
-    runs = [row.name for row in run_directory.list_runs(Path("runs"))] if verb in _OF_RUNS else []
+    runs = [row.name for row in list_runs(Path("runs"))] if verb in _OF_RUNS else []
     return [*runs, *(registry.names() if verb in _OF_WORKLOADS else ())]
 
 

@@ -21,6 +21,7 @@ VERBS = {
     "resume": ("train", "resume", "continue a run, on the same or another number of ranks"),
     "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
+    "watch": ("watch", "watch", "a live page: curves, hashes, what happened, while runs train"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "trade": ("trade", "trade", "decide for the newest day of data, with a paper account kept from day to day"),
     "predict": ("predict", "predict", "what a trained model expects of a match that is on"),
@@ -33,7 +34,7 @@ VERBS = {
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
-    "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
+    "runs": ("listing", "show_runs", "runs with their settings, state, steps and best score"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
     "completion": ("completion", "completion", "completion of commands for bash, zsh or fish"),
 }
@@ -42,11 +43,12 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.accept_any_character()
     try:
         try:
             code = dispatch(arguments)
         except HelpWanted as help_text:
-            print(help_text)
+            output.show(str(help_text))
             code = 0
         # Output that cannot be written often shows only here, where the buffer is emptied.
         return code if (problem := output.unwritten()) is None else _not_written(problem)
@@ -57,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                print("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), file=sys.stderr, flush=True)
+                output.show("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
@@ -91,7 +93,7 @@ def _not_written(problem: OSError) -> int:
 def dispatch(arguments: list[str]) -> int:
     """Run the verb that the arguments begin with; returns its exit code."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
-        print(_overview())
+        output.show(_overview())
         return 0
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]

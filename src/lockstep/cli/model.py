@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from lockstep.config.fields import Pattern
 from lockstep.config.sources import choices
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import is_file, open_regular, parse_json
@@ -22,8 +23,11 @@ from lockstep.workloads.capabilities import Predicts, TakesOtherData, UsedWithou
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.distributed.world import World
     from lockstep.run.learner import Learner
+    from lockstep.workloads.capabilities import Acting
 
 TRAINED = "trained"
 """The name of the policy that uses the network; every other name is a baseline of the workload."""
@@ -80,6 +84,27 @@ class TrainedModel:
     """Steps it was trained for; None if unknown."""
     trained_on: Mapping[str, str] | None = None
     """Facts about the data it was trained on (`Learner.data_record`); None if unknown."""
+
+    def acting(self, seed: int, explore: bool = False) -> "Acting":
+        """Who plays, as workloads expect it: a function of the observation; `explore`: draws its actions."""
+        player = self.learner.player(seed)
+
+        def act(observation: Any, env: Any = None, begins: bool = False) -> "tuple[Tensor, Tensor | None]":
+            """The model's action; `begins`: this is the first observation of an episode."""
+            if begins:
+                player.forget()
+            return player.act(observation, env, explore=explore)
+
+        return act
+
+    def take_weights(self, path: Path) -> "TrainedModel":
+        """Load other weights of the same run into the learner, such as those of a newer checkpoint."""
+        from lockstep.compute.ops import lstm_layout
+        from lockstep.storage.weights import load_weights
+
+        weights, manifest = load_weights(path)
+        self.learner.model.load_state_dict(lstm_layout.from_pytorch(weights, self.learner.model))
+        return replace(self, step=manifest.step if manifest else None)
 
 
 def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
@@ -209,11 +234,10 @@ def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> N
     """Warn if the data that a model was trained on has changed since."""
     if trained_on and now and trained_on != now:
         then = shown(trained_on)
-        print(
+        show(
             f"lockstep: {subject.path}: its data has changed since it was trained (digest {then} then, {now} now); "
             "names and numbers may no longer mean what it learned",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
 
 

@@ -10,6 +10,7 @@ from lockstep.cli.train import TrainOptions, help_for
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.lanes import lanes_of_rank
 from lockstep.launch.machines import Machines
+from lockstep.output import show
 from lockstep.run.plan import plan_rows
 from lockstep.workloads import registry
 from lockstep.workloads.requests import read_wanted
@@ -52,7 +53,7 @@ def plan(arguments: list[str]) -> int:
         print(json.dumps(whole))
         return 0
     for line in [*notes, *more_notes, *(f"{what:12} {text}" for what, text in rows)]:
-        print(line)
+        show(line)
     print()
     for rank, owned in enumerate(lanes):
         print(f"rank {rank}: lanes {owned[0]} to {owned[-1]}" if len(owned) > 1 else f"rank {rank}: lane {owned[0]}")

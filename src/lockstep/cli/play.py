@@ -26,8 +26,6 @@ from lockstep.workloads.capabilities import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lockstep.reporting.film import Scene
 
 USAGE = (
@@ -181,15 +179,7 @@ class _Stage:
         """Who plays, as workloads expect it: a function of the observation, or a baseline's name."""
         if self._model is None:
             return self._options.policy
-        player, explore = self._model.learner.player(seed), self._options.stochastic
-
-        def act(observation: Any, env: Any = None, begins: bool = False) -> "tuple[Tensor, Tensor | None]":
-            """The model's action; `begins`: this is the first observation of an episode."""
-            if begins:
-                player.forget()
-            return player.act(observation, env, explore=explore)
-
-        return act
+        return self._model.acting(seed, self._options.stochastic)
 
 
 def _score(scenes: "Iterator[Scene]") -> float:

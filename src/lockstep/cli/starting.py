@@ -1,28 +1,38 @@
 """From a resolved run to its ranks: here in this process, by the launcher, or as one of its ranks."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
 from lockstep.config.run_settings import FREE_TO_CHANGE
 from lockstep.config.values import shown
-from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
+from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import environment, launcher, rank_process, resources
 from lockstep.launch.machines import Machines
+from lockstep.launch.restarts import Decision
 from lockstep.launch.secret import shared_secret
 from lockstep.output import open_missing_streams, tell
 from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
+from lockstep.storage import run_events
 from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_status import RunFacts
 from lockstep.workloads import registry
 from lockstep.workloads.requests import Tune
 from lockstep.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from lockstep.reporting.display import Detail
+
+_PLACE = {"run_name", "runs_dir"}
+"""Settings that say where a run is, and nothing about what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,17 @@ class LaunchOptions:
     """HOST:PORT of the rendezvous; HOST is one of the machines, in a network that all of them trust."""
     max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
     """How many times in a row the ranks may be restarted without progress after one died."""
+    quiet: bool = False
+    """Print warnings, errors and the result alone."""
+    verbose: bool = False
+    """Also print the lines of the workload's own, if it has any (trading, snakes3v3)."""
+
+    @property
+    def detail(self) -> "Detail":
+        """How much is printed."""
+        if self.quiet and self.verbose:
+            raise UserError("--quiet and --verbose: only one at a time")
+        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
 
 
 def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
@@ -63,7 +84,7 @@ def start(
     open_missing_streams()
     if environment.launched():
         rank_process.enter_rank()
-        return _be_a_rank(workload, wanted, rank_process.halvings(), must_resume)
+        return _be_a_rank(workload, wanted, rank_process.halvings(), must_resume, options.detail)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     ranks, idle = ranks_here(wanted.config, options, machines)
     if machines is not None:
@@ -80,14 +101,18 @@ def start(
     with run.prepared(keeps=machines is not None):
         for line in idle:
             tell(line)
+        if options.detail != "quiet":
+            # At once: importing PyTorch takes seconds, on a busy machine many.
+            tell(f"starting {workload.name} on {ranks} rank{'s' if ranks > 1 else ''}: importing PyTorch ...")
         if ranks == 1 and machines is None:
-            return _train_alone(workload, wanted, must_resume)
+            with _crash_noted(run):
+                return _train_alone(workload, wanted, must_resume, options.detail)
         if not must_resume:
             # The ranks must agree on the name, which may come from the clock.
             arguments = [*arguments, "--run-name", run.name]
         secret = shared_secret(run.path) if machines else None
         with requested_run.handed_over(wanted):
-            return _launch(arguments, ranks, machines, secret, workload, config, options)
+            return _launch(arguments, ranks, machines, secret, workload, config, options, run)
 
 
 def _new_name(workload: Workload) -> str:
@@ -128,7 +153,14 @@ def _launch(
     workload: Workload,
     config: AnyConfig,
     options: LaunchOptions,
+    run: RunDirectory,
 ) -> int:
+    def noted(decision: Decision) -> None:
+        if decision.restart:
+            run_events.note(run.path, "restart", decision.lines[-1])
+        elif decision.reason:
+            run_events.note(run.path, "failed", decision.reason)
+
     return launcher.run_lockstep(
         arguments,
         ranks,
@@ -139,6 +171,7 @@ def _launch(
         timeout=config.run.timeout,
         smaller=lambda times: _how_to_halve(config, times),
         modules=("lockstep.run.session", *workload.preloads),
+        noted=noted,
     )
 
 
@@ -161,14 +194,26 @@ def _how_to_halve(config: AnyConfig, times: int) -> str | None:
     return f"--{name.replace('_', '-')} {value}"
 
 
-def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool) -> int:
+@contextlib.contextmanager
+def _crash_noted(run: RunDirectory) -> Iterator[None]:
+    """Note why a run without a launcher ended; what the run itself raises on purpose it has noted already."""
+    try:
+        yield
+    except LockstepError:
+        raise
+    except Exception as error:
+        run_events.note(run.path, "failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool, detail: "Detail") -> int:
     """Train as the only rank; if memory runs out, retry with micro-batches half as large."""
     from lockstep.launch.failures import is_out_of_memory
 
     times = 0
     while True:
         try:
-            return _be_a_rank(workload, wanted, times, must_resume)
+            return _be_a_rank(workload, wanted, times, must_resume, detail)
         except (MemoryError, RuntimeError) as error:
             problem = f"{type(error).__name__}: {error}"
             flag = _how_to_halve(wanted.config, times + 1)
@@ -222,7 +267,7 @@ def check_same_experiment(
             )
 
 
-def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool) -> int:
+def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool, detail: "Detail") -> int:
     """Train as one rank of the world, with micro-batches halved `halvings` times. Called by every rank."""
     from lockstep.distributed import debug_level, nccl
     from lockstep.distributed.world import describe_device, open_world
@@ -252,5 +297,18 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
             narrator,
             step_back=wanted.step_back,
             reader=workload,
+            facts=_facts(run, workload, config, wanted.preset),
+            detail=detail,
         )
     return 0
+
+
+def _facts(run: RunDirectory, workload: Workload, config: AnyConfig, preset: str) -> RunFacts:
+    """The preset of a run and the settings in which the run differs from it."""
+    # A resumed run keeps the preset that it was started from.
+    preset = preset or run.status().facts.preset
+    if preset not in workload.presets:
+        return RunFacts()
+    origin = workload.preset(preset, config.run.algorithm, config.run.network)
+    changed = {name: value for name, (_, value) in config.differences(origin).items() if name not in _PLACE}
+    return RunFacts(preset=preset, changed=changed)

@@ -30,7 +30,7 @@ SILENCE_LIMIT = 120.0
 # Seconds the other ranks get to exit on their own after the first one exited with this code. Ranks that stop on request
 # agreed to do so, but the slowest may still be writing its checkpoint; ranks that finish or fail together may still be
 # closing their loggers. After a crash the grace is short: its peers may block in an NCCL collective for ever.
-_GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed.exit_code: 12.0}
+_GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 30.0, RunFailed.exit_code: 12.0}
 _CRASH_GRACE = 2.0
 # After another machine is lost, ranks here usually fail on their own once the network reports closed connections.
 _LOSS_GRACE = 5.0
@@ -56,11 +56,12 @@ class Agent:
         patience: float,
         silence_limit: float,
         say: Callable[[str], None],
+        noted: Callable[[Decision], None] = lambda decision: None,
     ) -> None:
-        """`patience`: seconds to wait for other machines."""
+        """`patience`: seconds to wait for other machines. `noted`: told every decision, besides the user."""
         self._command, self._ranks, self._setup, self._policy = list(command), ranks, setup, policy
         self._fork_server, self._rendezvous, self._patience = fork_server, rendezvous, patience
-        self._silence_limit, self._say = silence_limit, say
+        self._silence_limit, self._say, self._noted = silence_limit, say, noted
         self._processes: dict[int, Process] = {}
         self._requests: list[int] = []
         """Stop signals received so far; the first asks to save and stop, the second kills."""
@@ -150,7 +151,8 @@ class Agent:
             return
         number = self._requests[0]
         if number == signal.SIGINT:
-            # Whoever pressed Ctrl-C is waiting at the terminal, so ranks that do not react are killed soon.
+            # Whoever pressed Ctrl-C is waiting at the terminal, so ranks that do not react are killed in the end; long
+            # enough for one operation on large tensors and the checkpoint after it.
             self._deadline = time.monotonic() + _GRACE[INTERRUPTED]
         # Each rank runs in its own session, so the terminal's Ctrl-C and SIGHUP reach the launcher only. SIGHUP is
         # forwarded as SIGTERM: both mean save and stop.
@@ -306,6 +308,7 @@ class Agent:
         self.reason = decision.reason
         for line in decision.lines:
             self._say(line)
+        self._noted(decision)
 
     def _waited(self, seconds: float) -> bool:
         """Wait before a restart; False if a stop request arrived meanwhile."""

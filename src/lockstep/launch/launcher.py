@@ -17,7 +17,7 @@ from lockstep.launch.machines import Machines
 from lockstep.launch.rank_setup import RankSetup
 from lockstep.launch.rendezvous import open_rendezvous
 from lockstep.launch.resources import threads_per_rank
-from lockstep.launch.restarts import INTERRUPTED, RestartPolicy, Smaller
+from lockstep.launch.restarts import INTERRUPTED, Decision, RestartPolicy, Smaller
 from lockstep.launch.secret import own_secret
 from lockstep.output import tell
 
@@ -45,12 +45,13 @@ def run_lockstep(
     timeout: float = 600.0,
     smaller: Smaller = lambda halvings: None,
     modules: Sequence[str] = (),
+    noted: Callable[[Decision], None] = lambda decision: None,
 ) -> int:
     """Run `lockstep ARGV` as `ranks` ranks on this machine, restarting them after a crash; returns the exit code.
 
     secret: shared by the launchers of all machines; None on one machine.
     smaller: the flag with which a user would halve micro-batches that many times; None if they cannot be halved.
-    modules: what the fork server imports for every rank.
+    modules: what the fork server imports for every rank. noted: told whenever ranks have ended, and what comes next.
     """
     command, threads = ["-m", "lockstep", *argv], threads_per_rank(ranks, threads)
     with opened(command, modules, threads) as server:
@@ -64,6 +65,7 @@ def run_lockstep(
             timeout=timeout,
             smaller=smaller,
             fork_server=server,
+            noted=noted,
         )
 
 
@@ -80,6 +82,7 @@ def run_ranks(
     smaller: Smaller = lambda halvings: None,
     fork_server: ForkServer | None = None,
     say: Callable[[str], None] = lambda line: tell(line, sys.stderr),
+    noted: Callable[[Decision], None] = lambda decision: None,
 ) -> int:
     """Run a command as ranks of one world until they finish; returns the exit code for the user.
 
@@ -98,7 +101,7 @@ def run_ranks(
         while code is None:
             rendezvous = open_rendezvous(machines, ranks, secret, timeout, say) if machines else None
             setup = RankSetup(folder, ranks, threads, secret, rendezvous)
-            agent = Agent(command, ranks, setup, policy, fork_server, rendezvous, timeout, limit, say)
+            agent = Agent(command, ranks, setup, policy, fork_server, rendezvous, timeout, limit, say, noted)
             try:
                 code = agent.run()
                 if code == RunFailed.exit_code and agent.reason:

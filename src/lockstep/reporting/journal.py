@@ -10,9 +10,13 @@ from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, from_json, to_json
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.health import StragglerWatch
+from lockstep.reporting.log_sinks import LoggedRun
 from lockstep.reporting.metrics import MetricsLog, Stats, merge, reduce
-from lockstep.reporting.monitor import Telemetry
+from lockstep.reporting.monitor import ProcessUse, Telemetry
 from lockstep.storage.disk import write_atomically
+
+_MOST_DETAILED = 16
+"""Ranks up to which each one's time split and memory are logged; of more there would be hundreds of tags."""
 
 
 class Journal:
@@ -35,6 +39,7 @@ class Journal:
         self._timings: dict[str, float] = {}
         self._evaluation: dict[str, float] = {}
         self._updates = 0
+        self._use = ProcessUse(world.device)
         self._stragglers = StragglerWatch()
         self._last_step: int | None = None
         self._last_time = time.monotonic()
@@ -42,16 +47,15 @@ class Journal:
     @classmethod
     def open(
         cls,
-        directory: Path,
+        run: LoggedRun,
         world: World,
-        resumed_at: int | None,
-        wandb: dict[str, Any] | None,
+        loggers: Iterable[str],
         still_ours: Callable[[], None],
     ) -> "Journal":
-        """The journal of a run; rank 0 keeps its log and watches the machine. `resumed_at`: the step of a resume."""
+        """The journal of a run; rank 0 keeps its log, hands it to `loggers` by their names and watches the machine."""
         if not world.leads:
-            return cls(directory, world, None, None, still_ours)
-        return cls(directory, world, MetricsLog(directory, resumed_at, wandb=wandb), Telemetry(), still_ours)
+            return cls(run.directory, world, None, None, still_ours)
+        return cls(run.directory, world, MetricsLog(run, loggers), Telemetry(), still_ours)
 
     def past(self) -> Iterable[Mapping[str, float]]:
         """The log points so far; on rank 0 alone."""
@@ -81,8 +85,11 @@ class Journal:
             except OSError as error:
                 self.warnings.append(f"{path}: not written ({error.strerror}); training continues")
 
-    def write(self, step: int) -> dict[str, float]:
-        """Write one log point over the world. Called by every rank; every rank gets the metrics."""
+    def write(self, step: int, fingerprint: Callable[[], str | None] = lambda: None) -> dict[str, float]:
+        """Write one log point over the world. Called by every rank; every rank gets the metrics.
+
+        `fingerprint`: hashes the weights for the log, or says that it would take too long. Called on rank 0 alone.
+        """
         world = self._world
         elapsed = max(time.monotonic() - self._last_time, 1e-9)  # two log points may share a tick of the clock
         done = step - (self._last_step or 0)
@@ -97,6 +104,7 @@ class Journal:
         # Of the lanes, and so of the environment steps.
         share = len(world.lanes.mine) / world.lanes.total
         mine = {"busy": busy, "own": own, "parts": self._timings, "share": share, "lost": self._loss()}
+        mine["use"] = self._use.sample()
         everyone = world.gather_json(mine)
         # Only rank 0 checks the directory, and its answer travels with the reports: all ranks raise the same error.
         if lost := everyone[0]["lost"]:
@@ -112,11 +120,15 @@ class Journal:
         for part in sorted({part for other in everyone for part in other["parts"]}):
             spent = sum(other["parts"].get(part, 0.0) for other in everyone)
             metrics[f"time/split_{part}"] = spent / (elapsed * world.size)
+        if world.size <= _MOST_DETAILED:
+            for rank, other in enumerate(everyone):
+                metrics |= {f"time/split_{part}_rank{rank}": spent / elapsed for part, spent in other["parts"].items()}
+                metrics |= {f"system/{name}_rank{rank}": value for name, value in other["use"].items()}
         metrics |= self._evaluation
         if self._telemetry is not None:
             metrics |= self._telemetry.latest()
         if self._log is not None:
-            self._log.write(step, metrics)
+            self._log.write(step, metrics, fingerprint())
         self._reports, self._timings, self._evaluation, self._updates = [], {}, {}, 0
         self.start(step)
         return metrics

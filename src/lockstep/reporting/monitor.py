@@ -3,10 +3,12 @@
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import psutil
+import torch
 
 _GIB = float(1 << 30)
 
@@ -43,6 +45,25 @@ class Telemetry:
             # Replaced as a whole, never changed, so that `latest` needs no lock.
             self._latest = sample
             pause = self._interval
+
+
+class ProcessUse:
+    """What one rank's own process uses of its machine."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._process = device, psutil.Process()
+        self._before = (time.monotonic(), time.process_time())
+
+    def sample(self) -> dict[str, float]:
+        """Memory now, and the processor time since the last call; 100 % is one core."""
+        now = (time.monotonic(), time.process_time())
+        wall, busy = (after - before for after, before in zip(now, self._before, strict=True))
+        self._before = now
+        use = {"cpu_percent": 100.0 * busy / max(wall, 1e-9), "memory_gb": self._process.memory_info().rss / _GIB}
+        if self._device.type == "cuda":
+            # Reserved, not allocated: what the caching allocator holds is what others cannot have.
+            use["gpu_memory_gb"] = torch.cuda.memory_reserved(self._device) / _GIB
+        return use
 
 
 def _sample_host() -> dict[str, float]:

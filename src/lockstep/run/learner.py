@@ -1,7 +1,7 @@
 """The contract between the loop, which decides *when*, and a learner, which decides *what*."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -49,8 +49,16 @@ class Learner(ABC):
     """The shape of one observation, as its player takes them in batches."""
     sample: Any = None
     """What one sample of the data looks like, as JSON; None if it learns from environments, or it is not known."""
+    score_name: str = "return_mean"
+    """What the best model is chosen by: its metric is `eval/` and this name."""
+    lower_is_better: bool = False
+    """Whether a lower value of that is better."""
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
+
+    safe_point: Callable[[str], None] = staticmethod(lambda part: None)
+    """To be called, with the part of the update (acting, learning), wherever a long update may be abandoned: between
+    environment steps and gradient steps, by all ranks equally often. Without such calls an update always ends."""
 
     data_record: Mapping[str, str] = MappingProxyType({})
     """Facts about the data, its `digest` among them, which are kept with the weights; empty if there are none."""

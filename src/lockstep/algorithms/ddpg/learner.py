@@ -93,6 +93,7 @@ class DDPGLearner(Learner):
             collector.begin(self.steps, self._rows_written(), epsilon)
         words, learned = self._sampling_words(), GradientSteps(self._world, "critic", "actor")
         for _ in range(settings.n_steps // settings.update_interval):
+            self.safe_point("acting")
             for collector in self._collectors:
                 collector.advance(settings.update_interval)
             self.steps += settings.n_envs * settings.update_interval
@@ -193,6 +194,7 @@ class DDPGLearner(Learner):
         shares = self._shares(positions)
         pool, pool_update_every = self._problem.opponent_pool, self._problem.pool_update_every
         for number in range(settings.updates_per_interval):
+            self.safe_point("learning")
             for (batch,), chosen in zip(self._batches, positions, strict=True):
                 batch.positions.copy_(chosen[number].flatten())
                 if shares is not None and isinstance(batch.share, Tensor):
