@@ -31,7 +31,8 @@ from lockstep.launch.stop_request import Interrupted
 from lockstep.output import tell
 from lockstep.policy import Policy
 from lockstep.reporting.sweep_report import SweepReport
-from lockstep.storage.run_directory import RunDirectory, Status
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_status import Status
 from lockstep.storage.weights import load_weights
 from lockstep.workloads import registry
 from lockstep.workloads.requests import read_wanted

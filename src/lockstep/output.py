@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import errno
 import os
+import shutil
 import sys
 from typing import TextIO
 
@@ -55,6 +56,14 @@ def open_missing_streams() -> None:
         except OSError:
             # open returns the lowest free descriptor, which is this one: those below are open by now.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def columns(stream: TextIO | None) -> int | None:
+    """How many columns a stream shows, asked anew each time since a window may be resized; None if it has no limit."""
+    if stream is None or not stream.isatty():
+        return None
+    # COLUMNS first, then the terminal of stdin, stdout or stderr.
+    return shutil.get_terminal_size().columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:

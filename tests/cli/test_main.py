@@ -177,7 +177,35 @@ def test_runs_shows_state_and_steps(capsys, tmp_path):
     run = stored_run(tmp_path)
     run.write_status("finished", 1234, 5.0)
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
-    assert "finished" in (text := capsys.readouterr().out) and "1,234" in text and "5.00" in text
+    assert capsys.readouterr().out.splitlines()[1].split() == ["old", "finished", "1.23k", "-", "0:00:00", "5"]
+    assert main(["runs", "--runs-dir", str(tmp_path), "--json", "--sort", "best"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["workload"], row["step"], row["best_score"]) == ("old", "snake", 1234, 5.0)
+
+
+def test_a_folder_of_runs_that_is_not_there_is_an_error_and_no_runs_yet_is_none(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs", "--runs-dir", "missing"]) == 2
+    assert capsys.readouterr().err == (
+        "lockstep: --runs-dir missing: no such folder; give the one that holds the runs\n"
+    )
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.startswith("no runs in runs; start one")
+
+
+def test_runs_can_be_watched_until_ctrl_c(capsys, tmp_path, monkeypatch):
+    run, looks = stored_run(tmp_path), []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        run.write_status("finished", 10 * len(looks))
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert main(["runs", "--watch", "--runs-dir", str(tmp_path)]) == 130
+    steps = [line.split()[2] for line in capsys.readouterr().out.splitlines() if line.startswith("old")]
+    assert steps == ["0", "10", "20"]
 
 
 def test_what_one_rank_alone_finds_wrong_is_kept_for_our_launcher_to_tell(monkeypatch, capsys):

@@ -16,6 +16,7 @@ from lockstep.cli.main import main
 from lockstep.config.grid import read_grid
 from lockstep.run.sweep import Sweep
 from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_summary import summary
 from lockstep.workloads.snake.workload import Snake
 
 GRID = ["--learning-rate", "1e-3,3e-4", "--seed", "1,2", "--ranks", "1", "--at-once", "2"]
@@ -125,7 +126,7 @@ def test_ctrl_c_stops_all_runs_and_each_saves(interrupted, folder):
     assert process.returncode == 130, printed + errors
     assert errors == "lockstep: sweep s: stopped, its runs are saved; the same command continues it\n"
     for name in ("learning_rate-0.001--seed-1", "learning_rate-0.0003--seed-1"):
-        assert RunDirectory(folder / "s" / name).row().state == "stopped"
+        assert summary(RunDirectory(folder / "s" / name)).state == "stopped"
         assert list((folder / "s" / name / "checkpoints").glob("step-*"))
     assert "\n0.0003         2" in printed
     assert "-         -  waiting\n" in printed

@@ -16,7 +16,8 @@ import pytest
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage import run_lock
-from lockstep.storage.run_directory import RunDirectory, list_runs
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_summary import list_runs
 
 HOSTILE = [
     "../x",

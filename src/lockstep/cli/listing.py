@@ -1,15 +1,25 @@
 """`lockstep list`, `lockstep runs` and `lockstep cache`: workloads, runs on disk, and what is kept for later."""
 
 import json
-from dataclasses import asdict, dataclass
-from datetime import datetime
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lockstep.cli import argv as command
-from lockstep.storage import run_directory, user_cache
+from lockstep.config.values import shown
+from lockstep.errors import UserError
+from lockstep.output import columns, is_terminal
+from lockstep.reporting.runs_table import SortKey, in_order, table_lines
+from lockstep.storage import user_cache
+from lockstep.storage.run_summary import RunSummary, list_runs
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
+
+_RUNS = "runs"
+_SECONDS_BETWEEN_LOOKS = 2.0
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +32,14 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(ListOptions):
-    """Where to look."""
+    """Where to look, and what to show first."""
 
-    runs_dir: str = "runs"
+    runs_dir: str = _RUNS
     """Folder that holds the runs."""
+    sort: SortKey = "updated"
+    """Column to sort by: texts from A to Z, of numbers the largest or best first."""
+    watch: bool = False
+    """Show it again every two seconds, until Ctrl-C."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +73,31 @@ def _described(workload: Workload) -> dict[str, Any]:
     return {"name": workload.name, "summary": workload.summary, "presets": list(workload.presets), "networks": networks}
 
 
-def list_runs(arguments: list[str]) -> int:
+def show_runs(arguments: list[str]) -> int:
     """The verb `runs`."""
-    command.offer_help(arguments, lambda _: command.help_text("lockstep runs [--runs-dir DIR] [--json]", RunsOptions))
+    usage = "lockstep runs [--sort COLUMN] [--watch] [--runs-dir DIR] [--json]"
+    command.offer_help(arguments, lambda _: command.help_text(usage, RunsOptions))
     options = command.take_all(arguments, RunsOptions())
-    rows = run_directory.list_runs(Path(options.runs_dir))
+    folder = Path(options.runs_dir)
+    # Before the first run there is no folder `runs`; any other was named by the user.
+    if options.runs_dir != _RUNS and not folder.is_dir():
+        raise UserError(f"--runs-dir {shown(options.runs_dir)}: no such folder; give the one that holds the runs")
+    while True:
+        _print_runs(in_order(list_runs(folder), options.sort), options)
+        if not options.watch:
+            return 0
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _print_runs(runs: list[RunSummary], options: RunsOptions) -> None:
     if options.json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return 0
-    if not rows:
-        print(f"no runs in {options.runs_dir}; start one with: lockstep train snake --preset small")
-        return 0
-    width = max(4, *(len(row.name) for row in rows))
-    print(f"{'name':{width}}  {'workload':10} {'state':10} {'steps':>14} {'best':>9}  last change")
-    for row in rows:
-        best = f"{row.best_score:.2f}" if row.best_score is not None else "-"
-        when = f"{datetime.fromtimestamp(row.updated):%Y-%m-%d %H:%M}"
-        print(f"{row.name:{width}}  {row.workload:10} {row.state:10} {row.step:>14,} {best:>9}  {when}")
-    return 0
+        print(json.dumps([run.content() for run in runs]), flush=True)
+        return
+    screen = _CLEAR_SCREEN if options.watch and is_terminal(sys.stdout) else ""
+    lines = table_lines(runs, columns(sys.stdout))
+    if not runs:
+        lines = [f"no runs in {options.runs_dir}; start one with: lockstep train snake --preset small"]
+    print(screen + "\n".join(lines), flush=True)
 
 
 def show_cache(arguments: list[str]) -> int:

@@ -31,7 +31,7 @@ VERBS = {
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
-    "runs": ("listing", "list_runs", "runs with their state, steps and best score"),
+    "runs": ("listing", "show_runs", "runs with their settings, state, steps and best score"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
 }
 

@@ -23,9 +23,13 @@ from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
 from lockstep.storage import run_events
 from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_status import RunFacts
 from lockstep.workloads import registry
 from lockstep.workloads.requests import Tune
 from lockstep.workloads.workload import Workload
+
+_PLACE = {"run_name", "runs_dir"}
+"""Settings that say where a run is, and nothing about what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,5 +280,17 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
             narrator,
             step_back=wanted.step_back,
             reader=workload,
+            facts=_facts(run, workload, config, wanted.preset),
         )
     return 0
+
+
+def _facts(run: RunDirectory, workload: Workload, config: AnyConfig, preset: str) -> RunFacts:
+    """The preset of a run and the settings in which the run differs from it."""
+    # A resumed run keeps the preset that it was started from.
+    preset = preset or run.status().facts.preset
+    if preset not in workload.presets:
+        return RunFacts()
+    origin = workload.preset(preset, config.run.algorithm, config.run.network)
+    changed = {name: value for name, (_, value) in config.differences(origin).items() if name not in _PLACE}
+    return RunFacts(preset=preset, changed=changed)

@@ -64,9 +64,7 @@ def train(arguments: list[str]) -> int:
 
 def _read_wanted(workload: Workload, options: TrainOptions, overrides: list[str]) -> RequestedRun:
     wanted = read_wanted(workload, options.preset, options.config or None, overrides, tuner(workload, options))
-    # A branch without a preset has the sizes of its source.
-    preset = options.preset or ("" if wanted.config.run.branch_from else "base")
-    return replace(wanted, notes=(*wanted.notes, *hints(workload, preset, wanted.config)))
+    return replace(wanted, notes=(*wanted.notes, *hints(workload, wanted.preset, wanted.config)))
 
 
 def hints(workload: Workload, preset: str, config: AnyConfig) -> list[str]:

@@ -10,10 +10,10 @@ from string import ascii_uppercase
 from typing import Any, Literal
 
 from lockstep.config.grid import value_text
+from lockstep.reporting.text_table import aligned_lines, total_width
 
 WIDTH = 80
 SEED = "seed"
-_NARROWEST = 3
 SweptState = Literal["finished", "stopped", "failed", "running", "waiting"]
 
 
@@ -125,28 +125,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int, words_l
     explained above.
     """
     head, legend = list(head), list[str]()
-    if _total(_widths(head, rows)) > WIDTH:
+    if total_width(head, rows) > WIDTH:
         legend = [f"{letter} = {name}" for letter, name in zip(ascii_uppercase, head[:left], strict=False)]
         head[: len(legend)] = ascii_uppercase[: len(legend)]
-    widths = _widths(head, rows)
-    while _total(widths) > WIDTH and max(widths[:left], default=0) > _NARROWEST:
-        widths[widths.index(max(widths[:left]))] -= 1
     to_left = [place < left or (words_last and place == len(head) - 1) for place in range(len(head))]
-    return legend + [_line(cells, widths, to_left) for cells in (head, *rows)]
-
-
-def _widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], to_left: Sequence[bool]) -> str:
-    cut = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(cells, widths, strict=True)]
-    aligned = zip(cut, widths, to_left, strict=True)
-    return "  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in aligned).rstrip()
+    return legend + aligned_lines(head, rows, to_left, range(left), WIDTH)
 
 
 def _shown(value: Any) -> str:

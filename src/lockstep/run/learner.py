@@ -49,6 +49,10 @@ class Learner(ABC):
     """The shape of one observation, as its player takes them in batches."""
     sample: Any = None
     """What one sample of the data looks like, as JSON; None if it learns from environments, or it is not known."""
+    score_name: str = "return_mean"
+    """What the best model is chosen by: its metric is `eval/` and this name."""
+    lower_is_better: bool = False
+    """Whether a lower value of that is better."""
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 

@@ -30,6 +30,8 @@ class RequestedRun:
     """Lines to print about it."""
     step_back: StepBack | None = None
     """The earlier checkpoint to resume from, if the user chose one."""
+    preset: str = ""
+    """The preset it starts from; empty for a resumed run and for a branch."""
 
     def named(self, name: str) -> "RequestedRun":
         """A copy with a name for the run."""
@@ -45,6 +47,7 @@ def handed_over(wanted: RequestedRun) -> Iterator[None]:
         "config": to_yaml(wanted.config),
         "notes": wanted.notes,
         "step_back": asdict(back) if back else None,
+        "preset": wanted.preset,
     }
     os.environ[VARIABLE] = json.dumps(content)
     try:
@@ -65,4 +68,4 @@ def received(read: Callable[[str, str], AnyConfig]) -> RequestedRun | None:
     content = json.loads(text)
     asked, config = (read(content[name], VARIABLE) for name in ("asked", "config"))
     back = content["step_back"]
-    return RequestedRun(asked, config, tuple(content["notes"]), StepBack(**back) if back else None)
+    return RequestedRun(asked, config, tuple(content["notes"]), StepBack(**back) if back else None, content["preset"])

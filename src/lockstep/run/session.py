@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,8 +28,9 @@ from lockstep.storage import checkpoint_retention, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
 from lockstep.storage.manifest import MADE_WITH, step_name
-from lockstep.storage.run_directory import RunDirectory, State
+from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.run_events import Kind, note
+from lockstep.storage.run_status import RunFacts, State
 from lockstep.storage.set_aside import is_aside, set_aside
 from lockstep.untrusted import is_folder
 
@@ -48,7 +50,9 @@ class Session:
         learner: Learner,
         say: Callable[[str], None],
         may_publish: Callable[[], None],
+        facts: RunFacts,
     ) -> None:
+        self._facts = facts
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config = config
@@ -114,7 +118,15 @@ class Session:
 
     def write_config(self) -> None:
         """Make this the run's configuration: after `resume`, since one that is refused must leave the run alone."""
-        self._led_on_disk(lambda: self._run.write_config(self._config_text, self._workload))
+        learner = self.learner
+        facts = replace(
+            self._facts,
+            ranks=self._world.size,
+            total_steps=learner.total_steps,
+            score_name=learner.score_name,
+            lower_is_better=learner.lower_is_better,
+        )
+        self._led_on_disk(lambda: self._run.write_config(self._config_text, self._workload, facts))
 
     def _led_on_disk(self, write: Callable[[], T]) -> T:
         def on_disk() -> T:
@@ -167,6 +179,8 @@ class Session:
             step=self.learner.steps,
             extra={"score": score if math.isfinite(score) else None, **_data_of(self.learner)},
         )
+        if name == "best":
+            self._run.note_best(score)
 
 
 def _data_of(learner: Learner) -> dict[str, Any]:
@@ -187,10 +201,12 @@ def train(
     *,
     step_back: StepBack | None = None,
     reader: ModelReader | None = None,
+    facts: RunFacts | None = None,
 ) -> Learner:
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank.
 
-    `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`.
+    `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`. `facts`: the preset
+    and what differs from it, for lists of runs.
     """
     world = world.with_lanes(config.effective_lanes, config.run.sync)
     with arithmetic.restored(), _opened(run, world) as may_publish:
@@ -198,7 +214,7 @@ def train(
         learner = build(config, world)
         consensus.compare(world, consensus.data_facts(learner.data_digest))
         display = open_display(world, learner.total_steps, config.headline)
-        session = Session(run, workload, config, world, learner, display.say, may_publish)
+        session = Session(run, workload, config, world, learner, display.say, may_publish, facts or RunFacts())
         try:
             for line in plan:
                 display.say(line)

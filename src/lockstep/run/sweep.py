@@ -12,7 +12,8 @@ from lockstep.launch.stop_request import Interrupted
 from lockstep.reporting.sweep_report import SweepReport, SweptRun, SweptState, score_name
 from lockstep.storage.disk import make_directory, write_atomically
 from lockstep.storage.manifest import Damaged, read_manifest
-from lockstep.storage.run_directory import RunDirectory, RunRow
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_summary import RunSummary, summary
 from lockstep.untrusted import is_file, read_json
 
 LEDGER = "sweep.json"
@@ -96,7 +97,7 @@ class Sweep:
     def _ending(self, ended: Ended) -> str:
         if ended.reason:
             return f"failed: {ended.reason}"
-        row = RunDirectory(self.path / ended.job.name).row()
+        row = summary(RunDirectory(self.path / ended.job.name))
         score = "" if row.best_score is None else f", best score {row.best_score:.4g}"
         return f"finished after {ended.seconds:.0f} s: {row.step:,} steps{score}"
 
@@ -142,9 +143,9 @@ class Sweep:
             return "score"
         return score_name(RunDirectory(best.path).log_points(), best.score)
 
-    def _row(self, member: Member) -> RunRow | None:
+    def _row(self, member: Member) -> RunSummary | None:
         run = self.run_of(member)
-        return run.row() if is_file(run.path / "config.yaml") else None
+        return summary(run) if is_file(run.path / "config.yaml") else None
 
     def _state(self, member: Member, ledger: dict[str, Any]) -> SweptState:
         row = self._row(member)
@@ -157,7 +158,7 @@ class Sweep:
         return "stopped" if row else "waiting"
 
 
-def _made_all(most: int, run: RunDirectory, row: RunRow) -> bool:
+def _made_all(most: int, run: RunDirectory, row: RunSummary) -> bool:
     """Whether a run has made as many updates as --max-updates allows, and written its final weights."""
     newest = max((run.path / "checkpoints").glob("step-*"), default=None)
     if not most or newest is None or row.state == "running":

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lockstep.config.fields import nearest
 from lockstep.config.run_settings import RUN_NAME
@@ -22,13 +22,13 @@ from lockstep.errors import UserError
 from lockstep.storage import run_lock
 from lockstep.storage.disk import make_directory, temporary_name, write_atomically, write_durably
 from lockstep.storage.run_events import EVENTS, Kind, note
-from lockstep.untrusted import is_counter, is_file, is_folder, parse_json, read_json, read_regular, whole_lines
+from lockstep.storage.run_status import RunFacts, State, Status, read_status
+from lockstep.untrusted import is_file, is_folder, parse_json, read_json, read_regular, whole_lines
 from lockstep.version import __version__
 
 if TYPE_CHECKING:
     from lockstep.distributed.world import World
 
-State = Literal["running", "finished", "stopped"]
 # Everything that a run may write to inside its directory.
 _FOLDERS = ("checkpoints", "best", "final", "tensorboard", "export", "wandb", "aside")
 METRICS = "metrics.jsonl"
@@ -37,39 +37,11 @@ WEIGHTS_HASH = "weights_sha256"
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""
 _FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id", EVENTS)
-# The last second of the year 9999, the latest that datetime can show.
-_LATEST = 253_402_300_799.0
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.
 _SMALL = 1 << 20
 _NAME = re.compile(RUN_NAME)
-# No control characters: the name is printed in a terminal.
-_WORKLOAD = re.compile(r"[\w.:/-]{0,200}")
 _WORKLOAD_LINE = "# workload: "
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Status:
-    """A run's progress, as stored in status.json."""
-
-    workload: str = ""
-    state: State = "stopped"
-    step: int = 0
-    best_score: float | None = None
-    updated: float = 0.0
-    """Seconds since 1970."""
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One line of `lockstep runs`."""
-
-    name: str
-    workload: str
-    state: State | Literal["unreadable"]
-    step: int
-    best_score: float | None
-    updated: float
 
 
 class RunDirectory:
@@ -78,6 +50,9 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.name = self.path.name
+        # Since `write_config`, which begins a run or continues it; None in a process that only reads.
+        self._began: float | None = None
+        self._seconds_before = 0.0
 
     @classmethod
     def named(cls, runs_dir: Path, name: str) -> "RunDirectory":
@@ -114,7 +89,7 @@ class RunDirectory:
             if _has_config(path):
                 # Resolved, so that `.` and paths with `..` have a proper name.
                 return cls.named(path.resolve().parent, path.resolve().name)
-        near = nearest(text, [*(row.name for row in list_runs(runs_dir)), *others])
+        near = nearest(text, [*(path.name for path in run_paths(runs_dir)), *others])
         hint = f"the nearest is {near}" if near else "`lockstep runs` lists all runs"
         raise UserError(f"run {text[:200]!r}: neither a run in {runs_dir} nor a directory with a config.yaml; {hint}")
 
@@ -171,10 +146,12 @@ class RunDirectory:
                         f"{path}: is {found}; a run writes to its own directory only: remove it or put a {kind} there"
                     )
 
-    def write_config(self, text: str, workload: str) -> None:
+    def write_config(self, text: str, workload: str, facts: RunFacts | None = None) -> None:
         """Write config.yaml, whose first line names the workload, and set the status to running."""
         write_atomically(self.path / "config.yaml", f"{_WORKLOAD_LINE}{workload}\n{text}".encode())
-        self._write_status(Status(**{**asdict(self.status()), "workload": workload, "state": "running"}))
+        before = self.status()
+        self._seconds_before, self._began = before.seconds, time.monotonic()
+        self._write_status(replace(before, workload=workload, state="running", facts=facts or before.facts))
 
     def read_config(self) -> tuple[str, str]:
         """The workload's name and the YAML text of the configuration."""
@@ -195,18 +172,23 @@ class RunDirectory:
     def status(self) -> Status:
         """The content of status.json, or an empty status if it cannot be read."""
         try:
-            return self._stored_status()
+            return self.stored_status()
         except (OSError, ValueError):
             return Status()
 
-    def _stored_status(self) -> Status:
-        return _read_status(read_json(self.path / "status.json", _SMALL))
+    def stored_status(self) -> Status:
+        """The content of status.json; OSError or ValueError if it cannot be read."""
+        return read_status(read_json(self.path / "status.json", _SMALL))
 
     def write_status(self, state: State, step: int, best_score: float | None = None) -> None:
         """Write the run's progress to status.json; a failed write costs a warning, not the run."""
         # JSON has no infinity, which is the best score before the first evaluation.
         best = best_score if best_score is not None and math.isfinite(best_score) else None
-        self._write_status(Status(self.status().workload, state, step, best, time.time()))
+        self._write_status(replace(self.status(), state=state, step=step, best_score=best))
+
+    def note_best(self, best_score: float) -> None:
+        """Write a new best score to status.json; the step stays that of the last checkpoint."""
+        self._write_status(replace(self.status(), best_score=best_score))
 
     def note_end(self, world: "World", state: State, step: int, best_score: float) -> None:
         """Write how the run ended. May be called by some ranks only, as after an error: rank 0 writes."""
@@ -219,6 +201,9 @@ class RunDirectory:
             note(self.path, kind, text, step)
 
     def _write_status(self, status: Status) -> None:
+        if self._began is not None:
+            status = replace(status, seconds=self._seconds_before + time.monotonic() - self._began)
+        status = replace(status, updated=time.time())
         try:
             write_atomically(self.path / "status.json", json.dumps(asdict(status)).encode())
         except FileNotFoundError:
@@ -237,29 +222,12 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
-    def row(self) -> RunRow:
-        """The run as `lockstep runs` shows it."""
-        state: State | Literal["unreadable"]
-        try:
-            status = self._stored_status()
-            # A killed process leaves "running" behind, but the kernel has released its lock.
-            alive = status.state != "running" or run_lock.is_held(self.path / "lock.json")
-            state = status.state if alive else "stopped"
-        except FileNotFoundError:
-            status, state = Status(), "stopped"
-        except (OSError, ValueError):
-            status, state = Status(), "unreadable"
-        updated = status.updated or min(max((self.path / "config.yaml").lstat().st_mtime, 0.0), _LATEST)
-        return RunRow(self.name, status.workload, state, status.step, status.best_score, updated)
 
-
-def list_runs(runs_dir: Path) -> list[RunRow]:
-    """Every run in a directory, the most recently updated first."""
+def run_paths(runs_dir: Path) -> list[Path]:
+    """The folders of all runs in a directory, by name."""
     folder = Path(runs_dir)
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    runs = [RunDirectory(path) for path in paths if _NAME.fullmatch(path.name) and not path.is_symlink()]
-    rows = [run.row() for run in runs if _has_config(run.path)]
-    return sorted(rows, key=lambda row: -row.updated)
+    return [path for path in paths if _NAME.fullmatch(path.name) and not path.is_symlink() and _has_config(path)]
 
 
 def _has_config(path: Path) -> bool:
@@ -272,21 +240,6 @@ def _try_out(folder: Path) -> None:
         write_durably(probe, bytes(4096))
     finally:
         probe.unlink(missing_ok=True)
-
-
-def _read_status(content: Any) -> Status:
-    match content:
-        case {
-            "workload": str(workload),
-            "state": ("running" | "finished" | "stopped") as state,
-            "step": step,
-            "best_score": None | int() | float() as best,
-            "updated": int() | float() as updated,
-        } if is_counter(step) and 0 <= updated <= _LATEST and (best is None or abs(best) < math.inf):
-            # It is printed in a terminal, where control characters would be obeyed.
-            if _WORKLOAD.fullmatch(workload):
-                return Status(workload, state, step, None if best is None else float(best), float(updated))
-    raise ValueError("not a status")
 
 
 def _describe_system(world: "World") -> dict[str, Any]:

@@ -24,7 +24,9 @@ def read_wanted(
     resolved = read_request(workload, preset, file, overrides)
     chosen, tried = tune(resolved.alternatives) if tune and resolved.alternatives else (resolved.config, [])
     config, notes = workload.fit(chosen, resolved.explicit)
-    return RequestedRun(resolved.config, config, (*tried, *notes))
+    # A branch without a preset has the settings of its source.
+    preset = preset or ("" if config.run.branch_from else "base")
+    return RequestedRun(resolved.config, config, (*tried, *notes), preset=preset)
 
 
 def read_request(

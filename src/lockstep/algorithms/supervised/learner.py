@@ -59,6 +59,7 @@ class SupervisedLearner(Learner):
         self._model = SupervisedModel(network, bool(settings.ema_decay), objective.serve).to(world.device)
         self.model: nn.Module = self._model
         self._data_digest, self.sample = problem.data_digest, problem.sample
+        self.score_name, self.lower_is_better = problem.tally.watched, True
         self.total_steps = settings.epochs * sum(train.sizes)
         self._settings, self._run, self._world, self._train = settings, run, world, train
         self._precision = Precision(run.precision, world.device)
