@@ -1,0 +1,115 @@
+"""`lockstep report`: what runs recorded, as one HTML file to send to somebody."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep.cli import argv as command
+from lockstep.errors import UserError
+from lockstep.reports import charts_of_runs
+from lockstep.reports.chart import draw
+from lockstep.reports.page import page
+from lockstep.reports.png import write_png
+from lockstep.reports.recorded_run import RecordedRun, find_runs
+from lockstep.reports.sections import Film
+from lockstep.storage.disk import write_atomically
+
+USAGE = (
+    "lockstep report RUN... [--out FILE.html] [--png DIR] [--no-film] [--no-verify] [--runs-dir DIR]\n\n"
+    "One page with settings, curves, evaluation, a film, speed, checks and the commands to make the run again.\n"
+    "It has no scripts and fetches nothing. Several runs are laid over each other."
+)
+MOST_RUNS = 30
+MOST_FILMS = 4
+_FRAMES = 250
+# Seconds; a planning policy on a CPU can take minutes for the games from which a typical one is chosen.
+_LONGEST_FILMING = 300
+_LARGEST_FILM = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What is written, and where."""
+
+    out: str = "report.html"
+    """HTML file to write."""
+    png: str = ""
+    """Folder to write every chart to as well, as a PNG file each; none = no such files."""
+    film: bool = True
+    """Film a typical game of each model, of the first four runs (`lockstep play --video`)."""
+    verify: bool = True
+    """Hash every file of every checkpoint; otherwise only their sizes are compared."""
+    runs_dir: str = "runs"
+    """Folder in which runs are found by their names."""
+
+
+def report(arguments: list[str]) -> int:
+    """The verb `report`."""
+    command.offer_help(arguments, lambda _: command.help_text(USAGE, ReportOptions))
+    options, names = take_runs(arguments, ReportOptions())
+    if not names or len(names) > MOST_RUNS:
+        raise UserError(f"report: {len(names)} runs named; allowed: 1 to {MOST_RUNS}; `lockstep runs` lists them")
+    target = Path(options.out)
+    if target.is_dir() or not target.parent.is_dir():
+        problem = "is a directory" if target.is_dir() else f"the directory {target.parent} does not exist"
+        raise UserError(f"--out {options.out}: {problem}; give the path of a file to write")
+    runs = find_runs(names, Path(options.runs_dir), verify=options.verify)
+    films = [_film(run) for run in runs[:MOST_FILMS]] if options.film else []
+    content = page(runs, films).encode()
+    try:
+        write_atomically(target, content)
+        pictures = _write_charts(runs, Path(options.png)) if options.png else 0
+    except OSError as error:
+        raise UserError(f"{error.filename or target}: not written ({error.strerror})") from error
+    print(f"{target}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(content) / 1e6:.1f} MB")
+    if options.png:
+        print(f"{options.png}: {pictures} charts")
+    return 0
+
+
+def take_runs(arguments: Sequence[str], options: command.Options) -> tuple[command.Options, list[str]]:
+    """Part a verb's own flags from the runs that it is about; any other flag is an error."""
+    options, rest = command.take(arguments, options)
+    names = [word for word in rest if not word.startswith("-")]
+    command.take_all([word for word in rest if word.startswith("-")], options)
+    return options, names
+
+
+def _film(run: RecordedRun) -> Film:
+    """A film of the run's model, or a sentence on why there is none."""
+    # In a process of its own: reading runs needs no torch, and a renderer that crashes costs no more than the film.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.gif"
+        words = ["play", str(run.path.resolve()), "--video", str(path), "--max-frames", str(_FRAMES)]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "lockstep", *words],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_LONGEST_FILMING,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Film(run.name, b"", f"no film: it took longer than {_LONGEST_FILMING} s")
+        if done.returncode or not path.is_file():
+            reason = (done.stderr.strip().splitlines() or ["play wrote nothing"])[-1]
+            return Film(run.name, b"", f"no film: {reason.removeprefix('lockstep: ')}")
+        if path.stat().st_size > _LARGEST_FILM:
+            return Film(run.name, b"", f"no film: larger than {_LARGEST_FILM >> 20} MB; see `lockstep play --video`")
+        # The line names the file, which is gone, and then says what it shows.
+        told = done.stdout.strip().splitlines()[-1].partition(": ")[2]
+        return Film(run.name, path.read_bytes(), told)
+
+
+def _write_charts(runs: Sequence[RecordedRun], folder: Path) -> int:
+    """Write every chart as a picture; returns how many there are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = (charts_of_runs.first_charts, charts_of_runs.speed_charts, charts_of_runs.other_charts)
+    charts = [chart for part in parts for chart in part(runs)]
+    for chart in charts:
+        write_png(draw(chart), folder / f"{chart.title.replace('/', '-').replace(':', '-')}.png")
+    return len(charts)
