@@ -1,6 +1,8 @@
 """Line charts as lists of lines and texts, which `svg` and `png` draw alike."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal
 
 from lockstep.reports import curves
@@ -17,6 +19,7 @@ _CHARACTER = 6.2  # the average width of one, for placing what follows a text
 _LONGEST_LABEL = 34
 _MOST_POINTS = 600
 _FAR = 0.25
+_DASH = 7.0
 
 
 @dataclass(frozen=True)
@@ -140,13 +143,18 @@ class _Plot:
         drawing.labels.append(Label(WIDTH - _RIGHT, self._bottom + 30, "steps", "end"))
 
     def curves(self, drawing: Drawing) -> None:
-        """Add every curve; a noisy one is drawn thin, with its running mean over it."""
+        """Add every curve; a noisy one is drawn thin, with its running mean over it.
+
+        One that lies exactly on an earlier one is dashed, so that both can be seen: the same run on more ranks.
+        """
         means: list[Stroke] = []
         for item in self._chart.series:
             mean = curves.smoothed(item.curve)
-            drawing.strokes.append(self._stroke(item, item.curve, "raw" if mean else "line"))
             if mean:
-                means.append(self._stroke(item, mean, "line"))
+                drawing.strokes.append(self._stroke(item, item.curve, "raw"))
+            stroke = self._stroke(item, mean or item.curve, "line")
+            hidden = any(stroke.points == other.points for other in means)
+            means += _dashes(stroke) if hidden else [stroke]
         drawing.strokes += means
 
     def _stroke(self, item: Series, curve: Curve, ink: Ink) -> Stroke:
@@ -156,6 +164,23 @@ class _Plot:
         if len(points) == 1:
             points = ((points[0][0] - 2, points[0][1]), (points[0][0] + 2, points[0][1]))
         return Stroke(points, ink, item.colour)
+
+
+def _dashes(stroke: Stroke) -> list[Stroke]:
+    """Pieces of a line with gaps as long as they are."""
+    pieces: list[list[tuple[float, float]]] = [[stroke.points[0]]]
+    done = 0.0
+    for (x, y), (to_x, to_y) in pairwise(stroke.points):
+        length, here = math.hypot(to_x - x, to_y - y), 0.0
+        while length - here > _DASH - done:
+            here += _DASH - done
+            place = (x + (to_x - x) * here / length, y + (to_y - y) * here / length)
+            pieces[-1].append(place)
+            pieces.append([place])
+            done = 0.0
+        done += length - here
+        pieces[-1].append((to_x, to_y))
+    return [replace(stroke, points=tuple(piece)) for piece in pieces[::2] if len(piece) > 1]
 
 
 def _cut(text: str) -> str:

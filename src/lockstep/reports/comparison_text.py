@@ -85,6 +85,8 @@ def _signed(value: float) -> str:
 def _interval(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "-"
+    if estimate.low == estimate.high == 0:
+        return "equal in every episode"
     clear = "" if estimate.clear else "  (0 is inside)"
     return f"{_signed(estimate.low)} to {_signed(estimate.high)}{clear}"
 

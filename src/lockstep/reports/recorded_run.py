@@ -85,6 +85,13 @@ class RecordedRun:
         return self.summary.name
 
     @property
+    def ranks(self) -> int:
+        """Ranks that trained it, or train it; 0 = not recorded."""
+        world = self.system.get("world")
+        size = world.get("size") if isinstance(world, dict) else None
+        return self.summary.ranks or (size if is_counter(size) else 0)
+
+    @property
     def duration(self) -> float:
         """Seconds from the first to the last log point, pauses included."""
         return self.seconds.values[-1] - self.seconds.values[0] if self.seconds.values else 0.0

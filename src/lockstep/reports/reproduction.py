@@ -31,6 +31,6 @@ def train_command(run: RecordedRun) -> str:
         words += [f"--{name.replace('_', '-')}={value_text(value)}" for name, value in changed.items()]
     else:
         words += ["--config", str(run.path / "config.yaml")]
-    if run.summary.ranks > 1:
-        words += ["--ranks", str(run.summary.ranks)]
+    if run.ranks > 1:
+        words += ["--ranks", str(run.ranks)]
     return shlex.join([*words, "--run-name", f"{run.name[:90]}-again"])

@@ -20,6 +20,8 @@ Runs = Sequence[RecordedRun]
 # Over all ranks; the parts of each rank are logged as well.
 _SPLIT = re.compile(r"time/split_((?:(?!_rank\d)\w)+)")
 _MOST_ROWS = 200
+# For tables without columns of numbers.
+_TEXTS = 10**6
 _MOST_PARTS = 7
 _OTHER = "other"
 _LEGIBLE = 0.06
@@ -44,7 +46,7 @@ def overview(runs: Runs) -> str:
             run.summary.workload,
             run.summary.preset or "-",
             run.summary.state,
-            run.summary.ranks or "-",
+            run.ranks or "-",
             f"{run.summary.step:,}",
             duration(run.summary.seconds or run.duration),
             _best(run),
@@ -106,8 +108,13 @@ def training(runs: Runs) -> str:
     first = charts(charts_of_runs.first_charts(runs))
     others = charts_of_runs.other_charts(runs)
     more = markup.folded(f"{len(others)} more metrics", charts(others)) if others else ""
-    smooth = markup.paragraph("Thin: every log point. Bold: the running mean over 4% of them.", "note")
-    return first + (smooth if first else markup.paragraph("No log points.", "note")) + more
+    notes = []
+    if any(curves.smoothed(run.seconds) for run in runs):
+        notes.append("Thin: every log point. Bold: the running mean over 4% of them.")
+    if len(runs) > 1:
+        notes.append("Dashed: exactly on another curve.")
+    note = " ".join(notes) if first else "No log points."
+    return first + (markup.paragraph(note, "note") if note else "") + more
 
 
 def films(found: Sequence[Film]) -> str:
@@ -124,8 +131,7 @@ def films(found: Sequence[Film]) -> str:
 def speed(runs: Runs) -> str:
     """Steps per second, and what the time went into."""
     rows = [
-        [run.name, run.summary.ranks or "-", short(curves.mean_over_steps(run.curves.get(charts_of_runs.FPS)))]
-        for run in runs
+        [run.name, run.ranks or "-", short(curves.mean_over_steps(run.curves.get(charts_of_runs.FPS)))] for run in runs
     ]
     parts = _parts(runs)
     bars = "".join(_bar(run, parts) for run in runs)
@@ -171,7 +177,9 @@ def promises(runs: Runs) -> str:
             lines.append(markup.paragraph(f"✓ {run.name}: {len(run.stored)} stored models, {checked}", "good"))
     rows = [[run.name, *_stored_row(stored)] for run in runs for stored in run.stored][:_MOST_ROWS]
     head = ["run", "stored", "step", "ranks", "sha256 of the weights", "state"]
-    return "".join(lines) + (markup.folded(f"{len(rows)} stored models", markup.table(head, rows, 9)) if rows else "")
+    return "".join(lines) + (
+        markup.folded(f"{len(rows)} stored models", markup.table(head, rows, _TEXTS)) if rows else ""
+    )
 
 
 def _stored_row(stored: StoredWeights) -> list[object]:
@@ -194,7 +202,7 @@ def happenings(runs: Runs) -> str:
         line += f", {sum(skipped.values):.0f} updates skipped for values that were not finite" if skipped else ""
         parts.append(markup.paragraph(line + "."))
         if rows:
-            parts.append(markup.table(["time (UTC)", "what", "step", "detail"], rows, numbers_from=9))
+            parts.append(markup.table(["time (UTC)", "what", "step", "detail"], rows, _TEXTS))
     return "".join(parts)
 
 
@@ -212,8 +220,8 @@ def settings(runs: Runs) -> str:
     title = f"Differ from the preset {presets}" if presets else "The preset is not recorded"
     title += ", or between the runs." if len(runs) > 1 else "."
     head = ["setting", *(run.name for run in runs)]
-    few = markup.table(head, _setting_rows(runs, chosen)) if chosen else markup.paragraph("None.")
-    every = markup.folded(f"All {len(names)} settings", markup.table(head, _setting_rows(runs, list(names))))
+    few = markup.table(head, _setting_rows(runs, chosen), _TEXTS) if chosen else markup.paragraph("None.")
+    every = markup.folded(f"All {len(names)} settings", markup.table(head, _setting_rows(runs, list(names)), _TEXTS))
     return markup.paragraph(title, "note") + few + every
 
 
@@ -226,7 +234,7 @@ def machine(runs: Runs) -> str:
     found: list[Mapping[str, str]] = [facts(run) for run in runs]
     names = dict.fromkeys(name for side in found for name in side)
     rows = [[name, *(side.get(name, "-") for side in found)] for name in names]
-    return markup.table(["", *(run.name for run in runs)], rows) if any(run.system for run in runs) else ""
+    return markup.table(["", *(run.name for run in runs)], rows, _TEXTS) if any(run.system for run in runs) else ""
 
 
 def commands(runs: Runs) -> str:

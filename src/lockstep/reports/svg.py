@@ -15,7 +15,7 @@ def svg(drawing: Drawing, description: str) -> str:
 
 def _stroke(stroke: Stroke) -> str:
     style = f"{stroke.ink} c{stroke.colour}" if stroke.ink in ("raw", "line") else stroke.ink
-    points = " ".join(f"{x:g},{y:g}" for x, y in stroke.points)
+    points = " ".join(f"{x:.6g},{y:.6g}" for x, y in stroke.points)
     return f'<polyline class="{style}" points="{points}"/>'
 
 
