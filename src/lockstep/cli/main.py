@@ -22,6 +22,7 @@ VERBS = {
     "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
+    "arena": ("arena", "arena", "let runs, scripted players and submissions meet: a table of Elo ratings"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
     "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
