@@ -9,7 +9,6 @@ from typing import Annotated
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions
-from lockstep.cli.report import take_runs
 from lockstep.config.fields import Range, Seed
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -51,7 +50,7 @@ class ArenaOptions(ModelOptions):
 def arena(arguments: list[str]) -> int:
     """The verb `arena`."""
     command.offer_help(arguments, lambda _: command.help_text(USAGE, ArenaOptions))
-    options, names = take_runs(arguments, ArenaOptions())
+    options, names = command.take_words(arguments, ArenaOptions())
     if not 2 <= len(names) <= MOST_PLAYERS or len(set(names)) < len(names):
         raise UserError(f"arena: {len(names)} players named; allowed: 2 to {MOST_PLAYERS}, each once")
     workload = registry.load(options.workload or DEFAULT)

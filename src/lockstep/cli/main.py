@@ -33,7 +33,7 @@ VERBS = {
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "show_runs", "runs with their settings, state, steps and best score"),
-    "compare": ("compare", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
+    "compare": ("report", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
     "report": ("report", "report", "runs as one HTML file: curves, results, a film, checks, commands"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
 }

@@ -1,5 +1,6 @@
-"""`lockstep report`: what runs recorded, as one HTML file to send to somebody."""
+"""`lockstep report` and `lockstep compare`: what runs recorded, as one HTML file, and what differs between them."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -8,21 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.cli import argv as command
+from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.reports import charts_of_runs
+from lockstep.reports import charts_of_runs, comparison_text
 from lockstep.reports.chart import draw
+from lockstep.reports.comparison import Group, compare
 from lockstep.reports.page import page
 from lockstep.reports.png import write_png
 from lockstep.reports.recorded_run import RecordedRun, find_runs
 from lockstep.reports.sections import Film
 from lockstep.storage.disk import write_atomically
 
-USAGE = (
+REPORT_USAGE = (
     "lockstep report RUN... [--out FILE.html] [--png DIR] [--no-film] [--no-verify] [--runs-dir DIR]\n\n"
     "One page with settings, curves, evaluation, a film, speed, checks and the commands to make the run again.\n"
     "It has no scripts and fetches nothing. Several runs are laid over each other."
 )
+COMPARE_USAGE = (
+    "lockstep compare A B [--json] [--runs-dir DIR]\n"
+    "       lockstep compare A1,A2,A3 B1,B2,B3\n\n"
+    "What differs between two runs: settings, machine, evaluation, curves at equal steps, and whether their weights\n"
+    "have the same bits. With several runs a side, separated by commas, intervals are over runs: give seeds."
+)
 MOST_RUNS = 30
+"""Runs of a report, or of one side of a comparison."""
 MOST_FILMS = 4
 _FRAMES = 250
 # Seconds; a planning policy on a CPU can take minutes for the games from which a typical one is chosen.
@@ -46,10 +56,20 @@ class ReportOptions:
     """Folder in which runs are found by their names."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Where runs are, and the output's format."""
+
+    runs_dir: str = "runs"
+    """Folder in which runs are found by their names."""
+    json: bool = False
+    """Print JSON, with every metric."""
+
+
 def report(arguments: list[str]) -> int:
     """The verb `report`."""
-    command.offer_help(arguments, lambda _: command.help_text(USAGE, ReportOptions))
-    options, names = take_runs(arguments, ReportOptions())
+    command.offer_help(arguments, lambda _: command.help_text(REPORT_USAGE, ReportOptions))
+    options, names = command.take_words(arguments, ReportOptions())
     if not names or len(names) > MOST_RUNS:
         raise UserError(f"report: {len(names)} runs named; allowed: 1 to {MOST_RUNS}; `lockstep runs` lists them")
     target = Path(options.out)
@@ -70,12 +90,23 @@ def report(arguments: list[str]) -> int:
     return 0
 
 
-def take_runs(arguments: Sequence[str], options: command.Options) -> tuple[command.Options, list[str]]:
-    """Part a verb's own flags from the runs that it is about; any other flag is an error."""
-    options, rest = command.take(arguments, options)
-    names = [word for word in rest if not word.startswith("-")]
-    command.take_all([word for word in rest if word.startswith("-")], options)
-    return options, names
+def compare_runs(arguments: list[str]) -> int:
+    """The verb `compare`."""
+    command.offer_help(arguments, lambda _: command.help_text(COMPARE_USAGE, CompareOptions))
+    options, sides = command.take_words(arguments, CompareOptions())
+    if len(sides) != 2:
+        raise UserError(f"compare: {len(sides)} sides given; allowed: two, each a run or runs separated by commas")
+    found = compare(*(_group(side, Path(options.runs_dir)) for side in sides))
+    print(json.dumps(found.to_json()) if options.json else "\n".join(comparison_text.lines(found)))
+    return 0
+
+
+def _group(text: str, runs_dir: Path) -> Group:
+    names = [name for name in text.split(",") if name]
+    if not 1 <= len(names) <= MOST_RUNS:
+        raise UserError(f"{shown(text)}: names {len(names)} runs; allowed: 1 to {MOST_RUNS} a side")
+    # Sizes only: a hash of every file would take minutes for large runs, and `verify` and `report` do it.
+    return Group(tuple(find_runs(names, runs_dir, verify=False)))
 
 
 def _film(run: RecordedRun) -> Film:

@@ -155,8 +155,13 @@ def _common_rules(players: Sequence[Contestant | Path]) -> GameRules:
     trained = [player for player in players if isinstance(player, Contestant) and player.learner is not None]
     found = {player.config.workload.rules: player.name for player in trained}
     if len(found) > 1:
-        raise UserError(f"{' and '.join(found.values())}: trained for different rules, so they cannot meet")
-    return next(iter(found), SNAKES_3V3)
+        raise UserError(
+            f"{' and '.join(found.values())}: trained with another game_name or episode_length; they cannot meet"
+        )
+    rules = next(iter(found), SNAKES_3V3)
+    if len(rules.teams) != 2:
+        raise UserError(f"{next(iter(found.values()))}: its game has {len(rules.teams)} teams; an arena is for two")
+    return rules
 
 
 def _entrant(player: Contestant | Path, request: ArenaRequest, stack: ExitStack) -> Entrant:
