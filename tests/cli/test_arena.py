@@ -39,9 +39,11 @@ def test_wrong_words_get_one_line(tmp_path, monkeypatch, capsys, words, expected
     assert expected in error and error.count("\n") == 1
 
 
-def test_elsewhere_than_on_linux_a_submission_has_to_be_trusted(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("platform", "flags"), [("darwin", []), ("win32", ["--trust"])])
+def test_where_a_submission_cannot_be_locked_in_it_is_refused(tmp_path, monkeypatch, capsys, platform, flags):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "submission.py").write_text("")
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert main(["arena", "random", "submission.py", "--games", "2"]) == 2
-    assert "--trust" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "platform", platform)
+    assert main(["arena", "random", "submission.py", "--games", "2", *flags]) == 2
+    error = capsys.readouterr().err
+    assert "--trust" in error and error.count("\n") == 1

@@ -56,8 +56,8 @@ def arena(arguments: list[str]) -> int:
     workload = registry.load(options.workload or DEFAULT)
     able = registry.require(workload, HoldsArenas)
     players = [_player(name, workload, able, options) for name in names]
-    if any(isinstance(player, Path) for player in players) and sys.platform != "linux" and not options.trust:
-        raise UserError("arena: a submission can be locked in on Linux only; --trust runs it with your own rights")
+    if any(isinstance(player, Path) for player in players):
+        _check_platform(options.trust)
     request = ArenaRequest(
         options.games,
         options.seed,
@@ -70,6 +70,13 @@ def arena(arguments: list[str]) -> int:
     results = able.arena(players, request, world, lambda line: tell(line, sys.stderr))
     print(json.dumps(results.summary()) if options.json else results.table())
     return 0
+
+
+def _check_platform(trusts: bool) -> None:
+    if sys.platform == "win32":
+        raise UserError("arena: submissions play on Linux, or elsewhere but Windows with --trust; leave them out here")
+    if sys.platform != "linux" and not trusts:
+        raise UserError("arena: a submission can be locked in on Linux only; --trust runs it with your own rights")
 
 
 def _player(name: str, workload: Workload, able: HoldsArenas, options: ArenaOptions) -> Contestant | Path:

@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
 
 from lockstep.errors import UserError
 from lockstep.workloads.capabilities import ArenaRequest, Contestant
+from lockstep.workloads.snakes3v3.competition import submission_player
 from lockstep.workloads.snakes3v3.competition.export import export_submission
 from lockstep.workloads.snakes3v3.competition.gamelog import read_log
 from lockstep.workloads.snakes3v3.competition.submission_player import GIVE_UP, SubmissionTeam
@@ -209,15 +209,13 @@ def test_a_folder_without_a_submission_and_one_that_is_too_large_are_refused(tmp
 
 
 def test_a_machine_without_namespaces_refuses_and_names_the_way_out(tmp_path, monkeypatch):
-    from lockstep.workloads.snakes3v3.competition import sandbox
-
     # The same program, on a machine whose kernel refuses.
     broken = tmp_path / "sandbox.py"
-    text = Path(sandbox.__file__).read_text()
+    text = submission_player.SANDBOX.read_text()
     start = "    spaces = _NEWNS"
     assert start in text
     broken.write_text(text.replace(start, f"    raise OSError(1, 'unshare: not allowed')\n{start}"))
-    monkeypatch.setattr(sandbox, "__file__", str(broken))
+    monkeypatch.setattr(submission_player, "SANDBOX", broken)
     with team(submission(tmp_path / "any", "return [[1, 0, 0, 0]]")) as any_team:
         with pytest.raises(UserError, match="--trust") as refused:
             any_team(game(), (0, 1, 2))

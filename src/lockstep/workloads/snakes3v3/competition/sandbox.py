@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import random
-import resource
 import signal
 import sys
 from contextlib import suppress
@@ -29,7 +28,7 @@ _NOBODY = 65534
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
 SUBMISSION, SCRATCH = "/submission", "/tmp"
 _SCRATCH_BYTES = 64 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class Discrete:
@@ -89,6 +88,8 @@ def _observation(seen: dict[str, Any]) -> dict[Any, Any]:
 
 
 def _limit(memory: int) -> None:
+    import resource  # not on Windows, where this file can only be imported
+
     for kind, most in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_NPROC, 256),
@@ -146,7 +147,9 @@ def _build_root(folder: str, root: str, user: int) -> None:
     """Make `root` the file system: Python, the libraries and the submission, all read-only, and an empty /tmp."""
     _mount(None, "/", None, _REC | _PRIVATE)
     _mount("tmpfs", root, "tmpfs", 0, "size=1m,mode=755")
-    for path in dict.fromkeys((*_SYSTEM, sys.base_prefix, sys.prefix)):
+    # A virtual environment refers to the Python that it was made from, and either may be a link.
+    python = (sys.base_prefix, sys.prefix)
+    for path in dict.fromkeys((*_SYSTEM, *python, *map(os.path.realpath, python))):
         _show(path, root + path)
     _show(folder, root + SUBMISSION)
     for name in (SCRATCH, "/old"):
@@ -163,13 +166,15 @@ def _build_root(folder: str, root: str, user: int) -> None:
 
 def _show(path: str, target: str) -> None:
     """Let a path of the old file system be seen in the new one, unless it is seen already."""
+    if os.path.lexists(target) or not os.path.exists(path):  # noqa: PTH110
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
     if os.path.islink(path):  # noqa: PTH114
         os.symlink(os.readlink(path), target)  # noqa: PTH115, PTH211
-    elif os.path.isdir(path) and not os.path.exists(target):  # noqa: PTH110, PTH112
-        os.makedirs(target)  # noqa: PTH103
+    elif os.path.isdir(path):  # noqa: PTH112
+        os.mkdir(target)  # noqa: PTH102
         _mount(path, target, None, _BIND | _REC)
-    elif os.path.exists(path) and not os.path.exists(target):  # noqa: PTH110
-        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103, PTH120
+    else:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
         _mount(path, target, None, _BIND)
 

@@ -21,13 +21,14 @@ from torch import Tensor
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.untrusted import parse_json
-from lockstep.workloads.snakes3v3.competition import sandbox
 from lockstep.workloads.snakes3v3.competition.interface import DIRECTIONS, decode
 from lockstep.workloads.snakes3v3.competition.position import position
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.engine.rules import FIRST_SNAKE
 
 FILE = "submission.py"
+SANDBOX = Path(__file__).with_name("sandbox.py")
+"""The program around a submission. It is not imported here: it needs modules that only some systems have."""
 _LARGEST_FOLDER = 256 << 20
 _MOST_FILES = 2000
 _LONGEST_ANSWER = 4096
@@ -50,11 +51,11 @@ class SubmissionProcess:
         words = [str(folder), self._root, str(memory), "yes" if isolated else "no"]
         # -I: nothing of the user's environment or folders is imported, nor do secrets in variables reach it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", sandbox.__file__, *words],
+            [sys.executable, "-I", str(SANDBOX), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, "HOME": sandbox.SCRATCH, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={"PATH": os.defpath, "HOME": "/tmp", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             cwd=self._root,
             start_new_session=True,
         )
