@@ -78,6 +78,13 @@ def test_texts_of_files_are_escaped_everywhere(record, capsys):
     assert sum(hostile in word for word in page.words) >= 4
 
 
+def test_a_command_that_no_text_file_can_hold_is_replaced(record, capsys):
+    path = record("a")
+    system = path / "system.json"
+    system.write_text(system.read_text().replace('"debug"', '"\\ud800"'))
+    assert "--preset &#x27;?&#x27;" in report(capsys, "a")
+
+
 def test_several_runs_share_charts_and_say_whether_they_are_the_same(record, capsys):
     record("one")
     record("two", ranks=2)

@@ -72,13 +72,11 @@ def report(arguments: list[str]) -> int:
     options, names = command.take_words(arguments, ReportOptions())
     if not names or len(names) > MOST_RUNS:
         raise UserError(f"report: {len(names)} runs named; allowed: 1 to {MOST_RUNS}; `lockstep runs` lists them")
-    target = Path(options.out)
-    if target.is_dir() or not target.parent.is_dir():
-        problem = "is a directory" if target.is_dir() else f"the directory {target.parent} does not exist"
-        raise UserError(f"--out {options.out}: {problem}; give the path of a file to write")
+    target = _target(options.out)
     runs = find_runs(names, Path(options.runs_dir), verify=options.verify)
     films = [_film(run) for run in runs[:MOST_FILMS]] if options.film else []
-    content = page(runs, films).encode()
+    # Text of a stranger may hold characters that UTF-8 has no bytes for.
+    content = page(runs, films).encode(errors="replace")
     try:
         write_atomically(target, content)
         pictures = _write_charts(runs, Path(options.png)) if options.png else 0
@@ -107,6 +105,19 @@ def _group(text: str, runs_dir: Path) -> Group:
         raise UserError(f"{shown(text)}: names {len(names)} runs; allowed: 1 to {MOST_RUNS} a side")
     # Sizes only: a hash of every file would take minutes for large runs, and `verify` and `report` do it.
     return Group(tuple(find_runs(names, runs_dir, verify=False)))
+
+
+def _target(out: str) -> Path:
+    """The file to write; UserError now rather than after minutes of filming if that is not possible."""
+    path = Path(out)
+    try:
+        problem = "is a directory" if path.is_dir() else ""
+        problem = problem or ("" if path.parent.is_dir() else f"the directory {shown(str(path.parent))} does not exist")
+    except (OSError, ValueError):  # too long, or with a null byte
+        problem = "not a valid path"
+    if problem:
+        raise UserError(f"--out {shown(out)}: {problem}; give the path of a file to write")
+    return path
 
 
 def _film(run: RecordedRun) -> Film:

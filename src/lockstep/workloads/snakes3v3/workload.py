@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
+from lockstep.untrusted import is_file
 from lockstep.workloads.capabilities import Acting, ArenaRequest, Contestant, PlayRequest
 from lockstep.workloads.snakes3v3.settings import Scripted, SnakesConfig, SnakesSettings
 from lockstep.workloads.workload import Workload
@@ -168,7 +169,7 @@ class Snakes3v3(Workload):
 
     def is_submission(self, path: Path) -> bool:
         """Whether a path is a submission of the competition: the file itself, or a folder with it."""
-        return path.is_file() if path.name == "submission.py" else (path / "submission.py").is_file()
+        return is_file(path if path.name == "submission.py" else path / "submission.py")
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play game after game, yielding a scene per step."""
