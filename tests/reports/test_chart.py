@@ -34,7 +34,8 @@ def test_measured_numbers_have_about_four_digits(value, text):
 
 
 def chart(*curves):
-    return Chart("eval/<b>", tuple(Series(f"run-{place}", curve, place) for place, curve in enumerate(curves)))
+    series = tuple(Series(f"run-{place}", curve, place) for place, curve in enumerate(curves))
+    return Chart("eval/<b>", series, legend=len(curves) > 1)
 
 
 def test_every_line_lies_inside_the_picture():
@@ -48,6 +49,15 @@ def test_every_line_lies_inside_the_picture():
 @pytest.mark.parametrize("curve", [Curve([5], [1.0]), Curve([5, 6], [0.0, 0.0]), Curve([1, 2], [1e300, -1e299])])
 def test_a_single_point_a_flat_line_and_huge_numbers_can_be_drawn(curve):
     assert draw(chart(curve)).strokes
+
+
+def test_a_curve_that_lies_on_another_is_dashed():
+    same, other = Curve([1, 2, 9], [1.0, 2.0, 0.0]), Curve([1, 9], [5.0, 6.0])
+    assert chart(same, other, same).overlaps and not chart(same, other).overlaps
+    strokes = [stroke for stroke in draw(chart(same, other, same)).strokes if stroke.ink == "line"]
+    # A dash of the legend each, the two whole curves, and pieces of the third.
+    assert [sum(stroke.colour == colour for stroke in strokes) for colour in (0, 1)] == [2, 2]
+    assert sum(stroke.colour == 2 for stroke in strokes) > 10
 
 
 def test_an_svg_is_well_formed_and_escapes_its_texts():

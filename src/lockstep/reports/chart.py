@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Literal
 
 from lockstep.reports import curves
@@ -37,6 +37,13 @@ class Chart:
 
     title: str
     series: tuple[Series, ...]
+    legend: bool = False
+    """Whether the curves need their names: there are several runs, though not all may have this metric."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a curve lies exactly on another one."""
+        return any(one.curve == other.curve for one, other in combinations(self.series, 2))
 
 
 Ink = Literal["grid", "axis", "raw", "line"]
@@ -73,11 +80,11 @@ class Drawing:
 
 
 def draw(chart: Chart) -> Drawing:
-    """Lay out a chart: title, legend if there are several curves, axes with round ticks, curves."""
+    """Lay out a chart: title, legend or last value, axes with round ticks, curves."""
     drawing = Drawing(WIDTH, HEIGHT)
     drawing.labels.append(Label(2, 16, _cut(chart.title), kind="title"))
     top = _HEAD + 8
-    if len(chart.series) == 1:
+    if not chart.legend:
         last = f"last {short(chart.series[0].curve.values[-1])}"
         drawing.labels.append(Label(WIDTH - _RIGHT, 16, last, "end"))
     else:

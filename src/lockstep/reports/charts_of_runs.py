@@ -51,4 +51,4 @@ def tags(runs: Sequence[RecordedRun]) -> list[str]:
 def _chart(tag: str, runs: Sequence[RecordedRun]) -> Chart:
     # A run keeps its colour in all charts, also where others lack the metric.
     series = [Series(run.name, run.curves[tag], place % COLOURS) for place, run in enumerate(runs) if tag in run.curves]
-    return Chart(tag, tuple(series))
+    return Chart(tag, tuple(series), legend=len(runs) > 1)

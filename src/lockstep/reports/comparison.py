@@ -165,7 +165,7 @@ def _results_of_runs(a: Group, b: Group) -> dict[str, Contrast]:
 def means(run: RecordedRun) -> dict[str, float]:
     """The means and single numbers of the run's last evaluation."""
     spreads = ("_deviation", "_min", "_max", "_median")
-    facts_of_it = ("seed", "step", "episodes")
+    facts_of_it = ("seed", "step", "episodes", "samples", "matches")
     return {
         name: float(value)
         for name, value in list(run.evaluation.items())[:_MOST_RESULTS]

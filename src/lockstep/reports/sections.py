@@ -66,10 +66,13 @@ def evaluation(runs: Runs) -> str:
     """The last evaluation of each run, with 95% intervals over its episodes."""
     parts = []
     for run in runs:
-        rows = [[name.removesuffix("_mean").replace("_", " "), *_spread(run, name)] for name in means(run)]
-        if rows:
-            head = [run.name, "mean", "95% interval", "deviation", "min", "median", "max"]
-            parts.append(markup.table(head, rows[:_MOST_ROWS]) + markup.paragraph(_about(run), "note"))
+        if names := list(means(run))[:_MOST_ROWS]:
+            rows = [[name.removesuffix("_mean").replace("_", " "), *_spread(run, name)] for name in names]
+            # A model that predicts is measured on all data at once: there is nothing that numbers could spread over.
+            over_episodes = any(episodes(run, name) for name in names)
+            head = ["mean", "95% interval", "deviation", "min", "median", "max"] if over_episodes else ["value"]
+            parts.append(markup.table([run.name, *head], [row[: len(head) + 1] for row in rows]))
+            parts.append(markup.paragraph(_about(run), "note"))
     return "".join(parts) or markup.paragraph("No evaluation is recorded; `lockstep eval RUN` makes one.", "note")
 
 
@@ -105,13 +108,14 @@ def charts(chosen: Sequence[Chart]) -> str:
 
 def training(runs: Runs) -> str:
     """The curves, the less important ones folded."""
-    first = charts(charts_of_runs.first_charts(runs))
+    shown = charts_of_runs.first_charts(runs)
+    first = charts(shown)
     others = charts_of_runs.other_charts(runs)
     more = markup.folded(f"{len(others)} more metrics", charts(others)) if others else ""
     notes = []
     if any(curves.smoothed(run.seconds) for run in runs):
         notes.append("Thin: every log point. Bold: the running mean over 4% of them.")
-    if len(runs) > 1:
+    if any(chart.overlaps for chart in shown):
         notes.append("Dashed: exactly on another curve.")
     note = " ".join(notes) if first else "No log points."
     return first + (markup.paragraph(note, "note") if note else "") + more
