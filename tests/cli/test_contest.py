@@ -5,26 +5,6 @@ import json
 import pytest
 
 from lockstep.cli.main import main
-from lockstep.config.sources import to_yaml
-from lockstep.distributed.world import World
-from lockstep.storage.run_directory import RunDirectory
-from lockstep.storage.weights import save_weights
-from lockstep.workloads import registry
-
-
-@pytest.fixture
-def at_team(tmp_path, monkeypatch):
-    """A working directory with an untrained run called `team`."""
-    snakes = registry.load("snakes3v3")
-    config = snakes.preset("debug").replace(observation="jidi26")
-    run = RunDirectory.named(tmp_path / "runs", "team")
-    run.prepare()
-    run.write_config(to_yaml(config), "snakes3v3")
-    learner = snakes.build(config, World().with_lanes(config.effective_lanes, "fast"))
-    weights = dict(learner.model.state_dict())
-    save_weights(run.path / "final", weights, config_text=to_yaml(config), workload="snakes3v3", step=5, extra={})
-    monkeypatch.chdir(tmp_path)
-    return run.path
 
 
 def results(capsys, *words):

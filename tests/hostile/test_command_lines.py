@@ -71,7 +71,7 @@ def test_no_command_line_ends_in_a_traceback(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("verb", ["eval", "play", "export", *sorted(WORKING - {"new"})])
+@pytest.mark.parametrize("verb", ["eval", "play", "export", "report", *sorted(WORKING - {"new"})])
 def test_an_attack_in_place_of_a_name_is_refused(verb, attack, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([verb, attack]) in (2, 4)

@@ -28,6 +28,8 @@ VERBS = {
     "export": ["export", "RUN", "--device", "cpu"],
     "verify": ["verify", "RUN"],
     "runs": ["runs", "--runs-dir", "RUNS"],
+    "report": ["report", "RUN", "--no-film", "--out", "PAGE"],
+    "compare": ["compare", "RUN", "RUN"],
 }
 CHECKPOINT = "checkpoints/step-000000000128"
 GIGABYTES = 10 << 30  # sparse: it takes no room on the disk
@@ -80,8 +82,7 @@ def attack(arena, good, tmp_path):
             (outside / "secret.txt").write_text("not to be touched\n")
             harm(run, outside)
             before = _picture(outside)
-            words = [{"RUN": str(run), "RUNS": str(run.parent)}.get(word, word) for word in VERBS[verb]]
-            answer = arena.run(words)
+            answer = arena.run(_words(verb, run))
             problems += [f"{name}, {verb}: {problem}" for problem in _complaints(answer, verb)]
             if _picture(outside) != before:
                 problems.append(f"{name}, {verb}: something outside the run has changed")
@@ -89,6 +90,11 @@ def attack(arena, good, tmp_path):
         return problems
 
     return attempt
+
+
+def _words(verb, run):
+    places = {"RUN": run, "RUNS": run.parent, "PAGE": run.parent / "page.html"}
+    return [str(places.get(word, word)) for word in VERBS[verb]]
 
 
 def _complaints(answer, verb):
@@ -293,8 +299,7 @@ BY_HAND = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_limits_leave_room_for_a_good_run(arena, good, tmp_path, verb):
     shutil.copytree(good, tmp_path / "run")
-    words = [{"RUN": str(tmp_path / "run"), "RUNS": str(tmp_path)}.get(word, word) for word in VERBS[verb]]
-    answer = arena.run(words)
+    answer = arena.run(_words(verb, tmp_path / "run"))
     assert (answer["code"], answer["err"].count("Traceback")) == (0, 0), answer
 
 

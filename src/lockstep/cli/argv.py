@@ -65,6 +65,13 @@ def take_all(arguments: Sequence[str], options: Options) -> Options:
     return resolve(options, overrides=list(arguments)).config
 
 
+def take_words(arguments: Sequence[str], options: Options) -> tuple[Options, list[str]]:
+    """Like `take`, for a verb about any number of runs or players: the rest are their names, and no flags."""
+    options, rest = take(arguments, options)
+    take_all([word for word in rest if word.startswith("-")], options)  # raises for the first one
+    return options, [word for word in rest if not word.startswith("-")]
+
+
 def _is_value(argument: str, setting: Setting) -> bool:
     # A switch takes a value only if it reads as one (`--json false`); otherwise the next argument is not its own.
     return not argument.startswith("--") and (setting.kind is not bool or is_switch_word(argument))

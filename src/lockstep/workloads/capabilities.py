@@ -1,6 +1,6 @@
 """Optional capabilities of workloads, one small protocol each. A workload has a capability if it has its methods."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -47,6 +47,23 @@ class Contestant:
     name: str
     config: Any
     learner: "Learner | None" = None
+
+
+@dataclass(frozen=True)
+class ArenaRequest:
+    """How the games of an arena are played."""
+
+    games: int
+    """Games of every two players."""
+    seed: int
+    time_limit: float
+    """Seconds that a submission has for the moves of its team."""
+    memory: int
+    """Bytes that a process of a submission may use."""
+    trust: bool = False
+    """Run submissions with the user's own rights."""
+    save: Path | None = None
+    """Folder to write every game to; None = games are not kept."""
 
 
 class Comparison(Protocol):
@@ -123,6 +140,23 @@ class Contests(Protocol):
         self, config: Any, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
     ) -> Results:
         """Play games, half of them from each side."""
+
+
+@runtime_checkable
+class HoldsArenas(Protocol):
+    """Lets any number of players meet: trained models, baselines and other people's submissions."""
+
+    def arena(
+        self,
+        players: Sequence[Contestant | Path],
+        request: ArenaRequest,
+        world: "World",
+        say: Callable[[str], None],
+    ) -> Results:
+        """Let every two players play; a path is a submission. `say`: told the progress, a line each."""
+
+    def is_submission(self, path: Path) -> bool:
+        """Whether a path is a submission."""
 
 
 @runtime_checkable
@@ -305,6 +339,7 @@ VERBS: Mapping[type, str] = {
     LogsGames: "write or replay games",
     EvaluatesBaselines: "play without a network",
     Contests: "play one team against another",
+    HoldsArenas: "let several players meet",
     KeepsBlotter: "keep a blotter",
     Predicts: "be measured on data",
     ForecastsProgress: "forecast something in progress",

@@ -1,11 +1,12 @@
 """3v3 Snakes: presets and capabilities."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
-from lockstep.workloads.capabilities import Acting, Contestant, PlayRequest
+from lockstep.untrusted import is_file
+from lockstep.workloads.capabilities import Acting, ArenaRequest, Contestant, PlayRequest
 from lockstep.workloads.snakes3v3.settings import Scripted, SnakesConfig, SnakesSettings
 from lockstep.workloads.workload import Workload
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.film import Scene
     from lockstep.rl.problem import TeamProblem
     from lockstep.workloads.snakes3v3.matches.arena import ArenaResult
+    from lockstep.workloads.snakes3v3.matches.tournament import Tally
 
 
 class Snakes3v3(Workload):
@@ -152,6 +154,22 @@ class Snakes3v3(Workload):
         from lockstep.workloads.snakes3v3.matches.arena import contest
 
         return contest(config.workload.rules, team, against, games, seed, world)
+
+    def arena(
+        self,
+        players: Sequence[Contestant | Path],
+        request: ArenaRequest,
+        world: "World",
+        say: Callable[[str], None],
+    ) -> "Tally":
+        """Let every two players play, half of their games from each side."""
+        from lockstep.workloads.snakes3v3.matches.tournament import hold_arena
+
+        return hold_arena(players, request, world.device, say)
+
+    def is_submission(self, path: Path) -> bool:
+        """Whether a path is a submission of the competition: the file itself, or a folder with it."""
+        return is_file(path if path.name == "submission.py" else path / "submission.py")
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play game after game, yielding a scene per step."""

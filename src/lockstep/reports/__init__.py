@@ -1,0 +1,1 @@
+"""Reports and comparisons of recorded runs. Reading runs needs no torch."""

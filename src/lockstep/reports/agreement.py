@@ -1,0 +1,66 @@
+"""Whether runs hold the same weights at the same steps, to the last bit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lockstep.reports.recorded_run import RecordedRun
+from lockstep.storage.manifest import step_of
+
+Hashes = Mapping[tuple[str, int], str]
+"""Hashes of weights by (kind, step). A hash of a file is not comparable with one of a log, so kinds stay apart."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two runs at the steps for which both have a hash of their weights."""
+
+    runs: tuple[str, str]
+    compared: tuple[int, ...]
+    same_up_to: int | None
+    """The last step before they part; None if they never agree."""
+    parted_at: int | None
+    """The first step at which they differ; None if they never do."""
+
+    @property
+    def same(self) -> bool:
+        """Whether they have the same bits at every compared step."""
+        return bool(self.compared) and self.parted_at is None
+
+    def __str__(self) -> str:
+        names = " and ".join(self.runs)
+        if not self.compared:
+            return f"{names}: no step at which both have a hash of their weights"
+        if self.same:
+            return f"{names}: the same bits at each of {len(self.compared)} steps, up to step {self.compared[-1]:,}"
+        if self.same_up_to is None:
+            return f"{names}: different weights, from the first step compared on ({self.parted_at:,})"
+        return f"{names}: the same bits up to step {self.same_up_to:,}, different from step {self.parted_at:,} on"
+
+
+def hashes_of(run: RecordedRun) -> dict[tuple[str, int], str]:
+    """Every hash of the run's weights: logged, of checkpoints, and of best/ and final/."""
+    found = {("log", step): fingerprint for step, fingerprint in run.fingerprints.items()}
+    for stored in run.stored:
+        # Damaged weights are not what the manifest says.
+        if not stored.problems:
+            kind = "weights" if step_of(stored.name.rpartition("/")[2]) is None else "checkpoint"
+            found[kind, stored.step] = stored.sha256
+    return found
+
+
+def agreement(first: RecordedRun, second: RecordedRun) -> Agreement:
+    """Compare the weights of two runs at equal steps."""
+    ours, theirs = hashes_of(first), hashes_of(second)
+    common = sorted(ours.keys() & theirs.keys(), key=lambda key: key[1])
+    differ = [step for kind, step in common if ours[kind, step] != theirs[kind, step]]
+    agree = [step for kind, step in common if ours[kind, step] == theirs[kind, step]]
+    parted = min(differ, default=None)
+    before = [step for step in agree if parted is None or step < parted]
+    compared = tuple(sorted({step for _, step in common}))
+    return Agreement((first.name, second.name), compared, max(before, default=None), parted)
+
+
+def pairs(runs: Sequence[RecordedRun]) -> list[Agreement]:
+    """Every two of the runs that have a step in common."""
+    found = [agreement(one, other) for place, one in enumerate(runs) for other in runs[place + 1 :]]
+    return [pair for pair in found if pair.compared]
