@@ -13,7 +13,7 @@ def run(name, **facts):
         "path": Path("runs") / name,
         "workload": "snake",
         "preset": "small",
-        "state": "finished",
+        "state": "stopped",
         "ranks": 2,
         "step": 100_000,
         "total_steps": 200_000,
@@ -30,8 +30,8 @@ def run(name, **facts):
 def test_a_run_has_everything_at_80_columns():
     lines = table_lines([run("snake-20261116-151700", changed={"seed": 3, "learning_rate": 0.001})], 80)
     assert lines == [
-        "name                   state     steps  done     time  best",
-        "snake-20261116-151700  finished   100k   50%  1:02:05  max return 12.35",
+        "name                   state    steps  done     time  best",
+        "snake-20261116-151700  stopped   100k   50%  1:02:05  max return 12.35",
         "    snake small on 2 ranks: seed=3 learning_rate=0.001",
         "max: higher is better; min: lower is better",
     ]
@@ -54,7 +54,7 @@ def test_nothing_is_wider_than_the_terminal():
 
 def test_a_pipe_gets_whole_names():
     assert table_lines([run("x" * 100, changed={"a": 1, "b": "c d"})], None)[1:3] == [
-        "x" * 100 + "  finished   100k   50%  1:02:05  max return 12.35",
+        "x" * 100 + "  stopped   100k   50%  1:02:05  max return 12.35",
         "    snake small on 2 ranks: a=1 b='c d'",
     ]
 
@@ -62,8 +62,8 @@ def test_a_pipe_gets_whole_names():
 def test_what_is_not_known_is_a_dash():
     old = run("old", preset="", ranks=0, total_steps=0, seconds=0.0, best_score=None, score_name="")
     assert table_lines([old], 80) == [
-        "name  state     steps  done  time  best",
-        "old   finished   100k     -     -  -",
+        "name  state    steps  done  time  best",
+        "old   stopped   100k     -     -  -",
         "    snake",
     ]
 

@@ -50,7 +50,7 @@ def train(world, workload, text, folder, stops, is_long=True, room=True):
         learners.append(chosen.build(config, world))
         return learners[0]
 
-    def request(answers):
+    def request(answer):
         return RequestInUpdate(stops and world.rank == world.size - 1, lambda: learners[0].updates)
 
     with (

@@ -28,17 +28,19 @@ def begun(path, facts=FACTS):
 
 def test_a_summary_has_what_the_run_was_told_and_how_far_it_is(tmp_path):
     run = begun(tmp_path / "a")
-    run.write_status("finished", 50, -1.25)
+    run.write_status("stopped", 50, -1.25)
     found = summary(RunDirectory(tmp_path / "a"))
     assert (found.name, found.workload, found.preset, found.state, found.ranks) == (
         "a",
         "cricket",
         "small",
-        "finished",
+        "stopped",
         2,
     )
     assert (found.step, found.total_steps, found.progress) == (50, 200, 0.25)
     assert found.changed == FACTS.changed
+    run.write_status("finished", 190, -1.25)
+    assert summary(run).progress == 1.0
 
 
 def test_a_loss_is_shown_as_the_loss_and_not_as_its_negative(tmp_path):
@@ -92,7 +94,7 @@ def test_a_run_of_an_earlier_version_has_a_summary(tmp_path):
     (run.path / "status.json").write_text(json.dumps(old))
     found = summary(run)
     assert (found.state, found.step, found.best, found.preset, found.ranks) == ("finished", 7, 2.0, "", 0)
-    assert (found.progress, found.seconds, found.changed) == (None, 0.0, {})
+    assert (found.total_steps, found.seconds, found.changed) == (0, 0.0, {})
 
 
 def test_facts_that_nobody_could_have_written_are_left_out(tmp_path):
@@ -121,6 +123,6 @@ def test_facts_that_nobody_could_have_written_are_left_out(tmp_path):
 
 
 def test_a_summary_goes_through_json(tmp_path):
-    begun(tmp_path / "a").write_status("finished", 50, -1.25)
+    begun(tmp_path / "a").write_status("stopped", 50, -1.25)
     content = json.loads(json.dumps(summary(RunDirectory(tmp_path / "a")).content()))
     assert (content["best"], content["progress"], content["changed"]["seed"]) == (1.25, 0.25, 3)

@@ -67,7 +67,7 @@ def row(page, name):
     return page.locator(f'.run[data-run="{name}"]')
 
 
-def test_a_run_on_two_ranks_appears_moves_and_shows_its_killed_rank(page, train, tmp_path, monkeypatch):
+def test_a_run_on_two_ranks_appears_moves_plays_and_shows_its_killed_rank(page, train, tmp_path, monkeypatch):
     page.wait_for_selector(".empty")
     # After some updates, the first checkpoint among them, so that there are curves to move before.
     monkeypatch.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=20")
@@ -88,6 +88,9 @@ def test_a_run_on_two_ranks_appears_moves_and_shows_its_killed_rank(page, train,
     assert "rank 1 was killed by SIGKILL" in page.locator(".timeline").inner_text()
     page.locator(".timeline .kind.resumed").first.wait_for(timeout=60_000)
     row(page, "two").locator(".state.running").wait_for()
+    page.locator("#play").get_by_role("button", name="Play").click()
+    page.locator("#play [data-frames]").wait_for(timeout=60_000)
+    page.locator("#play").get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="check hashes").first.click()
     page.get_by_text("every hash matches").first.wait_for()
     assert page.problems == []

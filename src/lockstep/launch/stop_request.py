@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -15,7 +16,7 @@ PREEMPTED = 1
 INTERRUPTED = 2
 # Launchers and schedulers signal a process and its group, so one request can arrive twice within moments.
 ECHO_SECONDS = 1.0
-_ACKNOWLEDGEMENT = b"lockstep: stopping, saving first; ask again to stop at once without saving\n"
+_ACKNOWLEDGEMENT = "lockstep: stopping, saving first; ask again to stop at once without saving"
 
 
 class Interrupted(LockstepError):
@@ -31,9 +32,9 @@ class StopRequest:
     a single operation on large tensors. So a thread listens, to which the interpreter passes every signal at once.
     """
 
-    def __init__(self, answers: bool = False) -> None:
-        """`answers`: acknowledge the request on stderr."""
-        self._answers = answers
+    def __init__(self, answer: Callable[[str], None] = lambda line: None) -> None:
+        """`answer`: shows the user that the request was heard; called from another thread, must not raise."""
+        self._answer = answer
         self.flag = 0
         """0, PREEMPTED or INTERRUPTED. INTERRUPTED is the larger: the world agrees on the maximum over ranks."""
         self._noted_at = 0.0
@@ -88,11 +89,7 @@ class StopRequest:
         if not self.flag:
             self._noted_at = time.monotonic()
             self.flag = kind
-            if self._answers:
-                # The terminal may be gone (SIGHUP); the run must be saved all the same. os.write, because a buffered
-                # stream may be in use by the code that the signal interrupted.
-                with contextlib.suppress(OSError):
-                    os.write(2, _ACKNOWLEDGEMENT)
+            self._answer(_ACKNOWLEDGEMENT)
         elif time.monotonic() - self._noted_at > ECHO_SECONDS:
             os._exit(130 if kind == INTERRUPTED else 75)
 

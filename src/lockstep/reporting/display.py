@@ -50,6 +50,9 @@ class Display(Protocol):
     def conclude(self, line: str) -> None:
         """Print a line about how the run ended."""
 
+    def answer(self, line: str) -> None:
+        """Print a line for whoever asked the run to stop, from any thread."""
+
     def begin(self, total_steps: int) -> None:
         """Start showing progress."""
 
@@ -69,6 +72,9 @@ class Silent:
         """Do nothing."""
 
     def conclude(self, line: str) -> None:
+        """Do nothing."""
+
+    def answer(self, line: str) -> None:
         """Do nothing."""
 
     def begin(self, total_steps: int) -> None:
@@ -95,6 +101,10 @@ class Quiet(Silent):
         """Print it."""
         tell(line)
 
+    def answer(self, line: str) -> None:
+        """Print it where errors go."""
+        tell(line, sys.stderr)
+
 
 class PlainLines:
     """For log files and pipes: a line every few seconds, and always the last one."""
@@ -114,6 +124,10 @@ class PlainLines:
     def conclude(self, line: str) -> None:
         """Print it like any other."""
         tell(line)
+
+    def answer(self, line: str) -> None:
+        """Print it where errors go: the terminal may be there, and not at the end of the pipe."""
+        tell(line, sys.stderr)
 
     def begin(self, total_steps: int) -> None:
         """Note of how many steps each line is to tell."""
@@ -187,6 +201,10 @@ class LiveBar:
         """Print it like any other."""
         self.say(line)
 
+    def answer(self, line: str) -> None:
+        """Print it above the bar."""
+        self.say(line)
+
     def begin(self, total_steps: int) -> None:
         """Show the bar."""
         self._bar.update(self._task, total=total_steps)
@@ -234,6 +252,10 @@ class Narrated:
     def conclude(self, line: str) -> None:
         """Print a line about how the run ended."""
         self._display.conclude(line)
+
+    def answer(self, line: str) -> None:
+        """Print a line for whoever asked the run to stop."""
+        self._display.answer(line)
 
     def begin(self, total_steps: int) -> None:
         """Start showing progress."""

@@ -65,7 +65,7 @@ class Loop:
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
         finished = self._finished()
-        with StopRequest(answers=self._display.speaks) as request:
+        with StopRequest(self._display.answer) as request:
             safe_points = SafePoints(self._world, lambda: request.flag)
             self._learner.safe_point = safe_points
             # How long the first update takes is not known. Before it the run is where a restart begins in any case.

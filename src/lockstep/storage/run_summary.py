@@ -53,6 +53,9 @@ class RunSummary:
     @property
     def progress(self) -> float | None:
         """The share of its steps that are done, from 0 to 1; None if it is not known."""
+        # Its last update would have gone beyond its steps, or it stopped early because it learned nothing more.
+        if self.state == "finished":
+            return 1.0
         return min(self.step / self.total_steps, 1.0) if self.total_steps else None
 
     def content(self) -> dict[str, Any]:

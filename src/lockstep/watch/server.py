@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lockstep.errors import UserError
+from lockstep.watch import playing
 from lockstep.watch.columns import Axis
 from lockstep.watch.guard import Guard
 from lockstep.watch.library import Library
@@ -64,7 +65,7 @@ def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
         Route("/api/run", details),
         Route("/api/verify", verify),
         Route("/api/series", series),
-        # The playing policy goes here: Mount("/play", routes=playing.routes(library.path_of, stopping)).
+        Mount("/play", routes=playing.routes(library.path_of, stopping)),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
 

@@ -3,6 +3,7 @@ import "./runs.js";
 import "./charts.js";
 import "./proof.js";
 import "./detail.js";
+import "./stage.js";
 import "./keys.js";
 import { byId } from "./dom.js";
 import { change, state } from "./state.js";
