@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from lockstep.errors import LockstepError, RunFailed, UserError
+from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, UserError
 from lockstep.storage.stored_models import NEWEST, StoredModel, stored_models
 
 if TYPE_CHECKING:
-    from lockstep.cli.model import TrainedModel
+    from lockstep.cli.model import Subject, TrainedModel
     from lockstep.reporting.film import Scene
 
 _SEED = 2025
@@ -85,20 +85,12 @@ def _end_with_stdin() -> None:
 
 
 def _play(run: Path, name: str, speed: float, line: _Line) -> None:
-    model = _first_model(run, name, line)
-    line.write(note=f"loading {model.name}, step {model.step:,}")
-    # Imported here: torch takes seconds, and the note above is shown meanwhile.
-    import torch
-
-    from lockstep.cli import model as models
+    # Imported late: the workloads' registry is not needed while a run has no weights yet.
     from lockstep.workloads import registry
     from lockstep.workloads.capabilities import PlayRequest, Plays, Predicts
 
-    torch.set_num_threads(1)
-    subject = models.find(str(model.path), models.ModelOptions(), [])
+    model, subject, trained = _loaded(_candidates(run, name, line), line)
     plays = registry.require(subject.workload, Plays)
-    # Always the CPU: memory of a GPU belongs to the run.
-    trained = models.load(subject, "cpu")
     request = PlayRequest(subject.config, trained.acting(_SEED), _SEED, pictures=True, trained_on=trained.trained_on)
     # A prediction is made for a whole innings at once, so new weights wait for the end of a match: what is shown must
     # be what the step beside it predicted.
@@ -131,18 +123,38 @@ def _step_back() -> None:
                 os.setpriority(os.PRIO_PROCESS, thread, _LOWEST_PRIORITY)
 
 
-def _first_model(run: Path, name: str, line: _Line) -> StoredModel:
-    """The weights to begin with; waits for those of a run that has just started."""
+def _candidates(run: Path, name: str, line: _Line) -> list[StoredModel]:
+    """The weights to begin with, best choice first; waits for those of a run that has just started."""
     for attempt in count():
-        found = stored_models(run)
-        chosen = [model for model in found if name in (NEWEST, model.name)]
-        if chosen:
-            return chosen[0]
+        if chosen := [model for model in stored_models(run) if name in (NEWEST, model.name)]:
+            return chosen
         if name != NEWEST:
             raise UserError(f"{name}: no such weights in this run; it may have been replaced by a newer checkpoint")
         if attempt == 0:
             line.write(note="no weights yet: this starts with the run's first checkpoint (--checkpoint-every)")
         time.sleep(_LOOK_EVERY / 2)
+    raise AssertionError("unreachable")
+
+
+def _loaded(candidates: list[StoredModel], line: _Line) -> "tuple[StoredModel, Subject, TrainedModel]":
+    """The first of the candidates that is intact; raises the error of the last one if none is."""
+    for model in candidates:
+        line.write(note=f"loading {model.name}, step {model.step:,}")
+        # Imported here: torch takes seconds, and the note above is shown meanwhile.
+        import torch
+
+        from lockstep.cli import model as models
+
+        torch.set_num_threads(1)
+        try:
+            subject = models.find(str(model.path), models.ModelOptions(), [])
+            # Always the CPU: memory of a GPU belongs to the run.
+            return model, subject, models.load(subject, "cpu")
+        except LockstepError as error:
+            # Damaged, or removed meanwhile by a newer checkpoint; anything else is wrong with all of them.
+            replaceable = isinstance(error, NoValidCheckpoint) or not model.path.is_dir()
+            if not replaceable or model is candidates[-1]:
+                raise
     raise AssertionError("unreachable")
 
 
@@ -152,6 +164,7 @@ class _Follower:
     def __init__(self, run: Path, model: StoredModel, trained: "TrainedModel", follows: bool) -> None:
         self._run, self.model, self._trained, self._follows = run, model, trained, follows
         self._due = time.monotonic() + _LOOK_EVERY
+        self._tried = model
 
     @property
     def step(self) -> int:
@@ -164,12 +177,14 @@ class _Follower:
             return
         self._due = time.monotonic() + _LOOK_EVERY
         newest = next(iter(stored_models(self._run)), self.model)
-        if newest.step <= self.model.step:
+        # What was damaged once is not read again at every look.
+        if newest.step <= self.model.step or newest == self._tried:
             return
+        self._tried = newest
         try:
             self._trained.take_weights(newest.path)
         except LockstepError:
-            return  # damaged, or removed meanwhile; what plays goes on, and the next look may find another one
+            return  # damaged, or removed meanwhile; what plays goes on, and a later look may find another one
         self.model = newest
 
 

@@ -31,16 +31,20 @@ def lines(player):
     return map(json.loads, player.stdout)
 
 
-def test_newer_weights_are_played_as_they_come(started, store_run, tmp_path):
+def test_newer_weights_are_played_as_they_come_and_damaged_ones_never(started, store_run, tmp_path):
     run = store_run(tmp_path, "demo", Snake().preset("debug").replace(grid_size=6, max_steps=60))
+    config = (run / "final" / "config.yaml").read_text()
+    weights = load_weights(run / "final")[0]
+    save_weights(run / "best", weights, config_text=config, workload="snake", step=3456, extra={})
+    with (run / "best" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"?")
     player = started(run, "--speed", "4")
     seen = lines(player)
-    assert next(seen) == {"note": "loading final, step 1,234"}
+    assert [next(seen)["note"] for _ in range(2)] == ["loading best, step 3,456", "loading final, step 1,234"]
     first = next(seen)
     assert (first["step"], first["model"], first["drawing"]["kind"]) == (1234, "final", "board")
     assert first["caption"].startswith("step 0   length 3")
-    config = (run / "final" / "config.yaml").read_text()
-    weights = load_weights(run / "final")[0]
     save_weights(run / "best", weights, config_text=config, workload="snake", step=5678, extra={})
     assert next(frame for frame in seen if frame["step"] != 1234)["model"] == "best"
     player.stdin.close()
