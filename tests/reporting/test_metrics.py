@@ -213,6 +213,17 @@ def test_a_logger_that_raises_is_one_warning_wherever_it_raises(caplog):
         ]
 
 
+def test_a_logger_that_hangs_takes_nothing_from_the_others(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(metrics, "_LONGEST_WAIT", 0.3)
+    release, log = threading.Event(), log_of(tmp_path, loggers=["csv"])
+    log._loggers.insert(0, Background("W&B", release.wait))
+    log.write(1, {"a": 1.0})
+    log.close()
+    release.set()
+    assert [record.message.split(":")[0] for record in caplog.records] == ["W&B"]
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == 2
+
+
 def test_every_point_handed_over_is_written_before_the_close_returns():
     taken = []
     logger = Background("slow", lambda: SimpleNamespace(write=lambda *point: taken.append(point), close=lambda: None))

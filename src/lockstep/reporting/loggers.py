@@ -46,16 +46,21 @@ class Background:
         except queue.Full:
             self._complain("far behind or hanging, points are dropped")
 
+    def finish(self, deadline: float) -> None:
+        """Let the thread end after the queued log points; waits only if the queue is full."""
+        try:
+            # None tells the thread to finish.
+            self._queue.put(None, timeout=max(deadline - time.monotonic(), 0.001))
+        except queue.Full:
+            self._complain("hanging")
+
     def close(self, deadline: float) -> None:
         """Wait for the queued log points, until the deadline (of time.monotonic)."""
         if not self._thread.is_alive():
             return
-        try:
-            # None tells the thread to finish. The queue may be full, so that this can time out as well.
-            self._queue.put(None, timeout=max(deadline - time.monotonic(), 0.001))
-        except queue.Full:
-            self._complain("hanging")
-        self._thread.join(max(deadline - time.monotonic(), 0.0))
+        self.finish(deadline)
+        # A moment even if others have used up the time: this one may have finished long ago.
+        self._thread.join(max(deadline - time.monotonic(), 0.1))
         # A daemon thread: the process can exit although it hangs.
         if self._thread.is_alive():
             self._complain("hanging, left behind")

@@ -158,6 +158,9 @@ class MetricsLog:
         if self._waiting:
             self._append(b"")
         deadline = time.monotonic() + _LONGEST_WAIT
+        # All of them first, so that a slow one does not take the time of the others.
+        for logger in self._loggers:
+            logger.finish(deadline)
         for logger in self._loggers:
             logger.close(deadline)
 
