@@ -4,7 +4,7 @@ Cuts unseen matches of the run's own split off after some overs, plays each out 
 and compares with two baselines that are fitted on the training matches: a logistic curve of the required rate (first
 innings: of the run rate), and one of the runs wanted beyond those that the balls and wickets left usually bring. Prints
 log loss, Brier score and errors of the score, and draws reliability.png. Matches with a revised target, fewer overs or
-no result are left out.
+no result are left out. Positions that --output has from an earlier call are kept and not played again.
 """
 
 import argparse
@@ -210,7 +210,10 @@ def main() -> None:
     archive, split = check_source(settings.data, settings.split, settings.split_seed)
     # An even sample over all years, in an order that any first part of is even, too.
     names = sorted(split.validation, key=lambda name: hash_of(name))[: 4 * told.matches]
-    found, begun, matches = [], time.perf_counter(), 0
+    record = Path(told.output, "calibration.json")
+    found = json.loads(record.read_text()) if record.exists() else []
+    known = {(row["match"], row["innings"], row["over"]) for row in found}
+    begun, matches = time.perf_counter(), 0
     for match in read_matches(archive, names, settings.bad_files, []):
         if matches >= told.matches or time.perf_counter() - begun > told.seconds:
             break
@@ -219,7 +222,7 @@ def main() -> None:
         matches += 1
         for number in (0, 1):
             for over in overs[number]:
-                if (shorter := cut(match, number, over)) is None:
+                if (match.file, number, over) in known or (shorter := cut(match, number, over)) is None:
                     continue
                 p = position(match, shorter[1], over)
                 endings = forecaster.forecast(shorter[0], ForecastRequest(told.games, 1)).endings
@@ -229,7 +232,9 @@ def main() -> None:
                 score = [float(final.mean()), *baselines.scores(p)]
                 found.append({**vars(p), "match": match.file, "win": win, "score": score, "inside": bool(inside)})
     seconds = time.perf_counter() - begun
-    print(f"{len(found)} positions of {matches} matches, {told.games} games each, {seconds:.0f} s")
+    print(
+        f"{len(found)} positions, {len({row['match'] for row in found})} matches, {told.games} games, {seconds:.0f} s"
+    )
     for innings in (0, 1):
         those = [row for row in found if row["innings"] == innings]
         if not those:
@@ -243,7 +248,7 @@ def main() -> None:
             print(f"  {name:15} log loss {loss:.3f}   Brier {brier:.3f}{score}")
         inside = np.mean([row["inside"] for row in those])
         print(f"  the model's 90% interval of the final score holds {inside:.0%} of them")
-    Path(told.output, "calibration.json").write_text(json.dumps(found))
+    record.write_text(json.dumps(found))
     draw(found, Path(told.output, "reliability.png"))
 
 

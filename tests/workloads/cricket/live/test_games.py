@@ -65,7 +65,7 @@ def before(match, learned, balls):
     return at, ball, expected
 
 
-@pytest.mark.parametrize("balls", [1, 5, 6, 47, 100, 130, 133, 200])
+@pytest.mark.parametrize("balls", [1, 6, 47, 133, 200])
 def test_a_match_that_is_cut_off_looks_as_the_same_ball_did_in_training(known, balls):
     learned, kinds, match = known
     whole = describe(Scoreboard(collect([copied(match)])), learned, out_of_fold=False)
@@ -74,8 +74,8 @@ def test_a_match_that_is_cut_off_looks_as_the_same_ball_did_in_training(known, b
     assert len(table) == balls + 1
     for name in ("state", "career", "ids", "roles", "score", "innings", "over", "ball_in_over"):
         assert torch.equal(getattr(table, name)[balls], getattr(whole, name)[balls]), name
-    if at.innings or not balls:
-        return
+    if at.innings:
+        return  # A chase needs the first innings, too: the next test has one.
     games = Games(
         at, side_of(at, at.batting, learned.index, learned.everything), np.arange(2), 0, np.zeros(2, int), 120
     )
@@ -120,7 +120,8 @@ def test_every_ball_of_a_game_looks_as_it_would_in_training(known):
     table = describe(Scoreboard(collect([played])), learned, out_of_fold=False)
     assert len(table) == 30 + len(seen) and len(seen) > 150
     for place, samples in enumerate(seen, start=30):
-        if place > int(table.first[place]):
+        # The first ball of an innings is no sample; a third of the others will do.
+        if place > int(table.first[place]) and place % 3 == 0:
             same(samples, sample_of(table, place))
 
 
