@@ -18,6 +18,7 @@ from lockstep.workloads.cricket.matches.split import read_split
 from lockstep.workloads.snakes3v3.competition.gamelog import read_log
 from lockstep.workloads.trading.market import bars_file
 from lockstep.workloads.trading.market.bars_file import BarsFile
+from lockstep.workloads.trading.paper.account_file import read_account
 
 ONE = TaskFacts(("pendulum-swingup",), (3,), (1,), (500,))
 
@@ -32,6 +33,7 @@ def matches(tmp_path):
 READERS = {
     "bars.csv": lambda path, _: list(BarsFile(str(path))),
     "bars.parquet": lambda path, _: list(BarsFile(str(path))),
+    "paper.json": lambda path, _: read_account(path, {}, {}),
     "matches.zip": lambda path, _: open_archive(path),
     "split.json": read_split,
     "log.json": lambda path, _: read_log(path),

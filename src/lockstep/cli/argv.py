@@ -1,6 +1,7 @@
 """Command-line arguments: which belong to the verb itself and which set fields of the run's configuration."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from lockstep.config.fields import Setting
@@ -70,6 +71,14 @@ def take_words(arguments: Sequence[str], options: Options) -> tuple[Options, lis
     options, rest = take(arguments, options)
     take_all([word for word in rest if word.startswith("-")], options)  # raises for the first one
     return options, [word for word in rest if not word.startswith("-")]
+
+
+def check_writable(flag: str, path_text: str) -> None:
+    """Raise UserError now, rather than after minutes of work, if a file that a flag names cannot be written."""
+    path = Path(path_text)
+    if path_text and (path.is_dir() or not path.parent.is_dir()):
+        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
+        raise UserError(f"--{flag} {path_text}: {problem}; give the path of a file to write")
 
 
 def _is_value(argument: str, setting: Setting) -> bool:

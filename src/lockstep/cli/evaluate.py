@@ -70,7 +70,7 @@ def evaluate(arguments: list[str]) -> int:
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
     subject = models.find(text, options, fields, options.data, options.bad_files)
-    _check_writable(options.output)
+    command.check_writable("output", options.output)
     if options.team or options.against:
         return _contest(subject, options)
     subject.check_policy(options.policy)
@@ -267,14 +267,6 @@ def _joined(played: "list[Evaluation]") -> "Evaluation":
         seed=played[0].seed,
         extra={name: [value for part in played for value in part.extra[name]] for name in played[0].extra},
     )
-
-
-def _check_writable(output: str) -> None:
-    """Fail now rather than after minutes of playing if the output cannot be written."""
-    path = Path(output)
-    if output and (path.is_dir() or not path.parent.is_dir()):
-        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
-        raise UserError(f"--output {output}: {problem}; give the path of a file to write")
 
 
 def _target(subject: Subject, options: EvaluateOptions) -> Path | None:

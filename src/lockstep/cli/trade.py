@@ -7,7 +7,6 @@ from pathlib import Path
 from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions
-from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import TradeRequest, TradesOnPaper
@@ -41,23 +40,13 @@ def trade(arguments: list[str]) -> int:
     for name, what in (("data", "bars up to the newest day"), ("account", "the file that keeps the account")):
         if not getattr(options, name):
             raise UserError(f"--{name} is missing: name {what}")
-    account = Path(options.account)
-    if problem := _problem(account):
-        raise UserError(f"--account {shown(options.account)}: {problem}; give the path of a file to write")
+    command.check_writable("account", options.account)
     subject = models.find(text, options, fields, options.data)
     trader = registry.require(subject.workload, TradesOnPaper)
     subject.check_policy(TRAINED)
     model = models.load(subject, options.device)
-    result = trader.trade(TradeRequest(subject.config, model.learner, account, options.symbol, model.trained_on))
+    result = trader.trade(
+        TradeRequest(subject.config, model.learner, Path(options.account), options.symbol, model.trained_on)
+    )
     print(json.dumps(result.summary(), indent=1) if options.json else result.table())
     return 0
-
-
-def _problem(account: Path) -> str:
-    """Why a path cannot be the account's file; empty if it can."""
-    try:
-        if account.is_dir():
-            return "is a directory"
-        return "" if account.parent.is_dir() else f"the directory {shown(str(account.parent))} does not exist"
-    except OSError as error:
-        return error.strerror or str(error)

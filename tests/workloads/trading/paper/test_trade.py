@@ -174,7 +174,7 @@ def test_a_day_that_was_trained_on_says_so(request_for, tmp_path):
         (["--account", "paper.json"], "--data is missing"),
         (["--data", "SPY.csv"], "--account is missing"),
         (["--data", "SPY.csv", "--account", "none/paper.json"], "the directory none does not exist"),
-        (["--data", "SPY.csv", "--account", "n" * 500], "File name too long"),
+        (["--data", "SPY.csv", "--account", "n" * 500], "has a name longer than 255 bytes"),
         (["--data", "SPY.csv", "--account", "paper.json", "--symbol", "QQQ"], "--symbol QQQ: not among the symbols"),
     ],
 )

@@ -64,7 +64,8 @@ class PaperAccount:
 
 def read_account(path: Path, account: Tensors, memory: Tensors) -> PaperAccount | None:
     """Read and check a file; None if there is none. `account`, `memory`: tensors like those that it must have."""
-    if not path.exists():
+    # A link that leads nowhere is a mistake, and no account that is yet to begin.
+    if not path.exists() and not path.is_symlink():
         return None
     try:
         content = parse_json(read_regular(path, _LARGEST_FILE, links=True))
