@@ -22,7 +22,7 @@ VERBS = {
     "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
-    "arena": ("arena", "arena", "let runs, scripted players and submissions meet: a table of Elo ratings"),
+    "arena": ("results.arena", "arena", "let runs, scripted players and submissions meet: Elo ratings"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
     "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
@@ -33,8 +33,8 @@ VERBS = {
     "export": ("export", "export", "write a trained model for other programs"),
     "list": ("listing", "list_workloads", "workloads and their presets"),
     "runs": ("listing", "show_runs", "runs with their settings, state, steps and best score"),
-    "compare": ("report", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
-    "report": ("report", "report", "runs as one HTML file: curves, results, a film, checks, commands"),
+    "compare": ("results.report", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
+    "report": ("results.report", "report", "runs as one HTML file: curves, results, a film, checks, commands"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
 }
 
