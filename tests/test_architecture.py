@@ -21,7 +21,7 @@ FLOORS = (
         "distributed",
         "storage",
     ),
-    *("storage", "reporting", "reports", "diagnostics", "run", "envs", "rl", "algorithms", "workloads"),
+    *("storage", "reporting", "watch", "reports", "diagnostics", "run", "envs", "rl", "algorithms", "workloads"),
 )
 """From the ground up; what is not named here (the command line, the API) is on top."""
 MOST_FILES = 22

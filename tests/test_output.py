@@ -1,12 +1,13 @@
 """Output that nobody reads is dropped, and the process continues."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lockstep.output import tell
+from lockstep.output import accept_any_character, fitted, tell
 
 SAYS = """
 import sys, time
@@ -43,3 +44,34 @@ def test_the_next_file_opened_does_not_take_the_number_of_a_closed_stream(tmp_pa
     code = f"{SAYS}\nfrom pathlib import Path\nPath('result').write_text(str(Path('file').open('w').fileno() > 2))"
     run(code, "<&- >&- 2>&-", cwd=tmp_path)
     assert (tmp_path / "result").read_text() == "True"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("one two three four five", ["one two three", "  four five"]),
+        ("    one two three four", ["    one two", "      three", "      four"]),
+        ("ab  one two three", ["ab  one two", "    three"]),
+        ("a/path/that/is/longer", ["a/path/that/is/longer"]),
+        ("short", ["short"]),
+    ],
+)
+def test_a_long_line_is_broken_between_words_and_continued_under_itself(line, expected):
+    assert fitted(line, 14) == expected
+    assert fitted(line, None) == [line]
+
+
+def test_a_plan_is_continued_behind_its_labels():
+    assert fitted(f"{'environments':12} sixteen of them", 30) == ["environments sixteen of them"]
+    assert fitted(f"{'environments':12} sixteen of them and more", 30) == [
+        "environments sixteen of them",
+        "             and more",
+    ]
+
+
+def test_a_terminal_that_is_not_utf_8_gets_similar_characters(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    accept_any_character()
+    tell("a name… é 10 \u00d7 10 → \udc80 雪")
+    assert raw.getvalue() == b"a name... e 10 x 10 -> ? ?\n"

@@ -143,7 +143,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(undisturbed, tmp_path):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
     assert "stopped on request" in output
-    assert output.count("stopping after this update") == 1
+    assert output.count("stopping, saving first") == 1
     assert len(list((tmp_path / "fast" / "checkpoints").glob("step-*"))) == 1
     command(*words)
     assert final_hash(tmp_path / "fast") == final_hash(undisturbed / "fast")

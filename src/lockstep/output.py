@@ -1,17 +1,65 @@
 """Printing that cannot fail: a run continues if its output goes nowhere (`| head -1`, closed terminal, full disk)."""
 
 import atexit
+import codecs
 import contextlib
 import errno
+import io
 import os
+import re
 import shutil
 import sys
+import textwrap
+import unicodedata
 from typing import TextIO
 
 _GONE = (errno.EPIPE, errno.EIO)
 """Errors of a stream whose reader or terminal is gone for good."""
+_HANDLER = "lockstep"
+# A word and a gap, or a word in the twelve columns that the labels of a plan have.
+_LABEL = re.compile(r" *\S+ {2,}|(?=\S{1,12} *\S).{12} (?=\S)")
 _dirty: set[int] = set()
 """Descriptors that failed to write a line, which is still in the stream's buffer."""
+# What the table of Unicode does not take apart into letters.
+_IN_ASCII = {"\u2013": "-", "\u2014": "-", "\u2500": "-", "\u00d7": "x", "\u00b7": ".", "\u2192": "->", "\u2022": "*"}
+
+
+def _replace_characters(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: characters that a terminal lacks become similar ones, or question marks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_similar, error.object[error.start : error.end])), error.end
+
+
+def _similar(character: str) -> str:
+    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return _IN_ASCII.get(character) or plain or "?"
+
+
+def accept_any_character() -> None:
+    """Print what a terminal that is not UTF-8 (LANG=C) cannot show as something similar, instead of failing."""
+    codecs.register_error(_HANDLER, _replace_characters)
+    for stream in (sys.stdout, sys.stderr):
+        # Notebooks have streams of their own, which take everything.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_HANDLER)
+
+
+def fitted(line: str, width: int | None) -> list[str]:
+    """A line as several that fit, broken between words; what follows a label is continued under itself."""
+    if width is None or len(line) <= width:
+        return [line]
+    label = _LABEL.match(line)
+    indent = label.end() if label and label.end() < width / 2 else len(line) - len(line.lstrip()) + 2
+    # A path or a command that is too long is left in one piece: it may be copied.
+    return textwrap.wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Print a text; on a terminal, lines that are too long are broken between words."""
+    stream = sys.stdout if stream is None else stream
+    width = columns(stream)
+    print("\n".join(part for line in text.split("\n") for part in fitted(line, width)), file=stream, flush=True)
 
 
 def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
@@ -21,7 +69,7 @@ def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
     if stream is None:
         return
     try:
-        print(line, file=stream, end=end, flush=True)
+        print("\n".join(fitted(line, columns(stream))), file=stream, end=end, flush=True)
     except OSError as error:
         if error.errno in _GONE:
             _silence(stream)

@@ -13,7 +13,14 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.errors import UserError
 from lockstep.run.learner import Player
-from lockstep.workloads.capabilities import AnswersInputs, Translates
+from lockstep.workloads import registry
+from lockstep.workloads.capabilities import (
+    AnswersInputs,
+    Forecaster,
+    ForecastRequest,
+    ForecastsProgress,
+    Translates,
+)
 
 
 class Policy:
@@ -51,6 +58,19 @@ class Policy:
         for every ball but the first of an innings, of matches given by the path of a file, folder or zip.
         """
         return _arrays(self._predictor(inputs))
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        found = registry.require(self._subject.workload, ForecastsProgress)
+        return found.forecaster(self._subject.config, self._trained.learner, self._trained.world)
+
+    def forecast(self, source: str, simulate: int = 0, seed: int = 2025, **given: str) -> list[dict[str, Any]]:
+        """What `lockstep predict --json` prints, for each match of a file, folder or zip.
+
+        `given`: who takes part in the next ball, where the file cannot tell: striker, nonstriker, bowler.
+        """
+        request = ForecastRequest(simulate, seed, given)
+        return [found.summary() for found in self._forecaster.forecasts(str(source), request)]
 
     def act(self, observations: NDArray[Any] | Tensor, deterministic: bool = True) -> NDArray[Any]:
         """The most probable action for one observation or each of a batch, or a sampled one: (B, ...) -> (B,).

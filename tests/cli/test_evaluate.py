@@ -134,7 +134,7 @@ def test_wrong_words_are_told_in_one_line(at_runs, capsys):
 
 
 def test_what_only_predictions_have_is_refused(at_runs, capsys):
-    assert "snake does not predict from data" in complaint(capsys, "demo", "--data", "x.zip")
+    assert "snake does not learn from data" in complaint(capsys, "demo", "--data", "x.zip")
     assert "unknown" in complaint(capsys, "snake", "--policy", "random", "--data", "x.zip")
     assert "snake plays episodes" in complaint(capsys, "demo", "--part", "test")
 
@@ -171,3 +171,17 @@ def test_a_policy_is_checked_before_anything_is_loaded(at_runs):
     shutil.rmtree(at_runs / "final")
     with pytest.raises(UserError, match="--policy"):
         evaluation.evaluate(["demo", "--policy", "nobody"])
+
+
+def test_a_name_of_a_workload_and_of_a_run_is_not_guessed(at_runs, capsys):
+    at_runs.rename("runs/snake")
+    assert main(["eval", "snake", "--episodes", "1"]) == 2
+    assert "snake: is a workload, and also a run; write " in capsys.readouterr().err
+    assert main(["eval", "runs/snake", "--episodes", "1"]) == 0
+
+
+def test_a_damaged_configuration_is_named_as_such(at_runs, capsys):
+    (at_runs / "config.yaml").write_text("{{{")
+    shutil.rmtree(at_runs / "final")
+    assert main(["eval", str(at_runs)]) == 2
+    assert "config.yaml: its first line must name the workload" in capsys.readouterr().err

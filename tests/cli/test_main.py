@@ -35,6 +35,11 @@ WRONG = {
     "train snake --n-envs many": "whole number",
     "train snake --batch-size 1000": "nearest: ",
     "train snake --config missing.yaml": "no such file",
+    "train snake --config .": "is a folder; --config takes the path of a YAML file",
+    "train snake --seed 1 --lr 3e-4 seed=2": "seed 2 (override seed=): given before, as 1 (flag --seed); give it once",
+    "train snake --explain": "a workload comes before it and a setting after it",
+    "plan snake --explain n_env": "the nearest name is n_envs",
+    "completion tcsh": "give one shell, bash, zsh, fish",
     "train snake --config=": "allowed: the path of a YAML file",
     "eval snake --config=": "allowed: the path of a YAML file",
     "train snake --run-name ../x": "letters, digits",
@@ -69,6 +74,27 @@ def test_a_wrong_input_is_one_line_and_exit_2(line, capsys, tmp_path, monkeypatc
     assert output.err.count("\n") == 1 and output.err.startswith("lockstep: ")
     assert WRONG[line] in output.err
     assert not any(tmp_path.iterdir())
+
+
+def test_a_flag_may_be_repeated_with_the_same_value(capsys):
+    assert main(["plan", "snake", "--n-envs", "64", "--num-envs=64", "--preset", "debug", "--preset=debug"]) == 0
+
+
+def test_help_of_a_verb_is_the_same_as_its_flag_help(capsys):
+    main(["train", "--help"])
+    wanted = capsys.readouterr().out
+    assert main(["help", "train"]) == 0
+    assert capsys.readouterr().out == wanted
+    assert main(["help", "trian"]) == 2
+
+
+def test_a_setting_is_explained_with_its_values_in_every_preset(capsys):
+    assert main(["train", "snake", "--explain", "lr"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "--learning-rate, --lr, --ppo.learning-rate" and "Adam's initial learning rate" in told[1]
+    assert main(["plan", "snake", "--explain=n_envs"]) == 0
+    told = capsys.readouterr().out
+    assert "    preset debug: 16\n" in told and "    preset base: 4096\n" in told
 
 
 def test_a_malformed_yaml_is_named_with_its_line(capsys, tmp_path):

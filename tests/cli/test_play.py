@@ -75,8 +75,8 @@ def test_a_scene_tells_score_length_and_how_the_game_ended():
     eaten = int(game[-1].caption.split()[3]) - 3
     assert game[-1].score == pytest.approx(eaten * 1.0 + (2 - eaten) * -0.01 - 1.0)
     assert game[0].caption.startswith("step 0   length 3   score 0.00")
-    assert game[0].image.shape == game[-1].image.shape
-    assert game[0].image.shape[2] == 3
+    first, last = game[0].drawing.paint(), game[-1].drawing.paint()
+    assert first.shape == last.shape and first.shape[2] == 3
 
 
 def test_actions_are_drawn_by_the_seed_when_asked_for(store_run, tmp_path, monkeypatch, capsys):
@@ -137,7 +137,8 @@ def test_a_workload_with_one_task_has_none_to_choose(at_runs, capsys):
 def test_the_snake_is_painted_where_it_is():
     (first,) = islice(scenes(SMALL.workload, "random", 0), 1)
     # On 6 x 6 a cell has 60 pixels behind a margin of 8; the snake starts on row 3, columns 2 to 4, its head in front.
-    colours = [tuple(first.image[8 + 60 * 3 + 30, 8 + 60 * column + 30].tolist()) for column in range(6)]
+    picture = first.drawing.paint()
+    colours = [tuple(picture[8 + 60 * 3 + 30, 8 + 60 * column + 30].tolist()) for column in range(6)]
     body, head, ground = colours[2], colours[4], colours[0]
     assert colours[3] == body
     assert len({body, head, ground}) == 3

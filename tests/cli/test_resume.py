@@ -1,5 +1,6 @@
 """Resumes: what goes on, and that those which are refused leave the run as it was."""
 
+import re
 import shutil
 
 import pytest
@@ -23,10 +24,22 @@ def last_line(capsys):
     return capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_part_of_a_run_is_sent_to_its_run(tmp_path, capsys):
+    for part, told in (
+        ("checkpoints/step-000000000512", r"is a checkpoint; .*`lockstep resume \S+/a --from step-000000000512`"),
+        ("best", r"has weights alone, .*`lockstep resume \S+/a`, or start a new one from them with --load-model"),
+    ):
+        (tmp_path / "a" / part).mkdir(parents=True)
+        (tmp_path / "a" / part / "manifest.json").write_text("{}")
+        assert main(["resume", f"a/{part}", "--runs-dir", str(tmp_path)]) == 2
+        assert re.search(told, last_line(capsys))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--grid-size", "9"], "; a run keeps its network"),
+        (["--grid-size", "9"], "was made with --grid-size 6 and not 9, and a run keeps its network ("),
+        (["--n-envs", "32"], "was made with --n-envs 16 and not 32: give the settings it had ("),
         (["--lanes", "4"], "lanes is 8 in the checkpoint and 4 in this run"),
         pytest.param(
             ["--device", "mps"],

@@ -73,7 +73,7 @@ def refusal(*words, **kwargs):
         ["--size", "3.2e1"],
         ["--size", "3_2"],
         ["--size", "32.0"],
-        ["--size", "1", "--size", "32"],
+        ["--size", "32", "--amount", "3.2e1"],
     ],
 )
 def test_a_flag_has_three_forms_and_a_number_several_spellings(words):
@@ -97,7 +97,7 @@ def test_dash_and_underscore_are_the_same():
         (["--switch", "--size", "2"], True),
         (["--switch", "size=2"], True),
         (["--no-switch"], False),
-        (["--switch", "--no_switch"], False),
+        (["--no-switch", "--no_switch"], False),
     ],
 )
 def test_a_switch_is_given_bare_with_a_word_or_negated(words, value):
@@ -258,7 +258,7 @@ def test_a_wrong_file_is_told_in_one_line_with_its_name_and_line(file, content, 
 
 def test_a_file_that_is_not_there_or_not_a_file_is_told(tmp_path):
     assert "no such file" in refusal(config_file=tmp_path / "none.yaml")
-    assert "no such file" in refusal(config_file=tmp_path)
+    assert "is a folder; --config takes the path of a YAML file" in refusal(config_file=tmp_path)
     assert "no such file" in refusal(config_file="a\0b")
     assert "no such file" in refusal(config_file="")
 

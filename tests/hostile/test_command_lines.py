@@ -50,7 +50,7 @@ ATTACKS = [
     "💥",
 ]
 # Verbs that only look; the others would start ranks for the lines that happen to be right.
-WORKING = {"train", "resume", "verify", "bench", "doctor", "check", "new", "sweep"}
+WORKING = {"train", "resume", "verify", "bench", "doctor", "check", "new", "sweep", "watch"}
 LOOKING = ["plan", "list", "runs", "help", *sorted(set(VERBS) - WORKING)]
 
 

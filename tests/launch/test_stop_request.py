@@ -15,7 +15,7 @@ def test_a_request_sets_the_flag_and_is_acknowledged_once(capfd, number, flag):
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)  # the same request again
     assert request.flag == flag
-    assert capfd.readouterr().err.count("stopping after this update") == 1
+    assert capfd.readouterr().err.count("stopping, saving first") == 1
 
 
 def test_a_closed_terminal_does_not_prevent_the_save(monkeypatch):

@@ -84,3 +84,20 @@ def test_an_interrupted_video_leaves_no_file(tmp_path, write, name):
     with pytest.raises(RuntimeError, match="the game crashed"):
         write(broken(), tmp_path / name, fps=10)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_caption_that_outgrows_a_narrow_picture_still_fits(tmp_path):
+    def growing():
+        image = np.zeros((40, 320, 3), np.uint8)
+        start = "cartpole-swingup-sparse   step 0   reward 0.00   return 0.0"
+        yield Scene("", image, start)
+        yield Scene("", image, "cartpole-swingup-sparse   step 1000   reward 0.93   return 876.5   time is up")
+
+    write_gif(growing(), tmp_path / "film.gif", fps=10)
+    with Image.open(tmp_path / "film.gif") as film:
+        film.seek(1)
+        last = np.asarray(film.convert("RGB")).astype(int)
+    assert last.shape == (88, 320, 3)
+    assert (last[40:, 311:].max(-1) < 60).all(), "nothing is cut off at the right edge"
+    # Two lines of letters, with the ending in the second.
+    assert last[44:64].max() > 150 and last[66:86].max() > 150

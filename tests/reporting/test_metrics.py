@@ -3,32 +3,22 @@
 import json
 import math
 import os
-import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
-import pytest
 import torch
 
-from lockstep.config.config import AlgorithmSettings, Layout
 from lockstep.distributed.world import World
 from lockstep.reporting import loggers, metrics
-from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
+from lockstep.reporting.log_sinks import LoggedRun, TensorBoard
+from lockstep.reporting.loggers import Background
 from lockstep.reporting.metrics import MetricsLog, Stat, merge, reduce
-from lockstep.rl.network_settings import MLPSettings
 
 
-def config(**values):
-    return Layout(AlgorithmSettings, network=MLPSettings).config(values)
-
-
-@pytest.fixture
-def no_tensorboard(monkeypatch):
-    """Skip TensorBoard, whose import takes a second."""
-    silent = SimpleNamespace(write=lambda *_: None, close=lambda: None)
-    monkeypatch.setattr(metrics, "TensorBoard", lambda *_: silent)
+def log_of(directory, resume_step=None, loggers=()):
+    return MetricsLog(LoggedRun(directory=directory, resume_step=resume_step), loggers)
 
 
 def lines(directory: Path) -> list[dict]:
@@ -77,8 +67,8 @@ def test_lanes_are_added_in_lane_order_whoever_held_them():
         assert result == expected
 
 
-def test_a_log_point_is_a_line_and_what_is_not_finite_is_null(tmp_path, no_tensorboard):
-    log = MetricsLog(tmp_path, None)
+def test_a_log_point_is_a_line_and_what_is_not_finite_is_null(tmp_path):
+    log = log_of(tmp_path)
     log.write(5, {"train/loss": 0.1, "a": math.nan, "b": -math.inf, "rollout/episodes": 3})
     log.close()
     (line,) = lines(tmp_path)
@@ -86,22 +76,22 @@ def test_a_log_point_is_a_line_and_what_is_not_finite_is_null(tmp_path, no_tenso
     assert line == {"step": 5, "train/loss": 0.1, "a": None, "b": None, "rollout/episodes": 3}
 
 
-def test_a_resumed_log_has_no_double_and_no_missing_step(tmp_path, no_tensorboard):
-    first = MetricsLog(tmp_path, None)
+def test_a_resumed_log_has_no_double_and_no_missing_step(tmp_path):
+    first = log_of(tmp_path)
     for step in (1, 2, 3, 4):
         first.write(step, {"a": float(step)})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "torn')
-    second = MetricsLog(tmp_path, 2)
+    second = log_of(tmp_path, 2)
     for step in (3, 4, 5):
         second.write(step, {"a": 10.0 * step})
     assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1), (2, 2), (3, 30), (4, 40), (5, 50)]
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_new_run_starts_a_new_log(tmp_path, no_tensorboard):
-    MetricsLog(tmp_path, None).write(0, {"a": 1.0})
-    MetricsLog(tmp_path, None).write(0, {"a": 2.0})
+def test_a_new_run_starts_a_new_log(tmp_path):
+    log_of(tmp_path).write(0, {"a": 1.0})
+    log_of(tmp_path).write(0, {"a": 2.0})
     assert [line["a"] for line in lines(tmp_path)] == [2.0]
 
 
@@ -112,10 +102,8 @@ def test_lines_that_are_not_log_points_are_removed(tmp_path):
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
 
 
-def test_log_points_that_a_full_disk_refused_are_written_once_there_is_room(
-    tmp_path, no_tensorboard, monkeypatch, caplog
-):
-    log = MetricsLog(tmp_path, None)
+def test_log_points_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, monkeypatch, caplog):
+    log = log_of(tmp_path)
     log.write(1, {"a": 1.0})
     real = metrics.open_to_append
 
@@ -149,8 +137,8 @@ def test_log_points_that_a_full_disk_refused_are_written_once_there_is_room(
     assert caplog.text.count("training continues") == 1
 
 
-def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, no_tensorboard, monkeypatch, caplog):
-    first = MetricsLog(tmp_path, None)
+def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, monkeypatch, caplog):
+    first = log_of(tmp_path)
     for step in (1, 2, 3):
         first.write(step, {"a": 1.0})
 
@@ -159,7 +147,7 @@ def test_a_log_that_could_not_be_cut_is_cut_as_soon_as_it_can(tmp_path, no_tenso
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "write_atomically", full)
-        second = MetricsLog(tmp_path, 2)
+        second = log_of(tmp_path, 2)
         second.write(3, {"a": 2.0})
     assert [(line["step"], line["a"]) for line in lines(tmp_path)] == [(1, 1.0), (2, 1.0), (3, 1.0)]
     assert caplog.text.count("No space left on device") == 1
@@ -171,7 +159,7 @@ def test_tensorboard_has_the_same_points_and_drops_those_that_a_resume_repeats(t
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def run(resume_step, steps, factor):
-        board = TensorBoard(tmp_path / "tensorboard", resume_step)
+        board = TensorBoard(LoggedRun(directory=tmp_path, resume_step=resume_step))
         for step in steps:
             board.write(step, 1000.0 + step, {"train/loss": factor * step})
         board.close()
@@ -187,7 +175,7 @@ def test_tensorboard_has_the_same_points_and_drops_those_that_a_resume_repeats(t
 
 def test_a_tensorboard_folder_that_cannot_be_written_is_one_warning(tmp_path, caplog):
     (tmp_path / "tensorboard").write_text("in the way")
-    log = MetricsLog(tmp_path, None)
+    log = log_of(tmp_path, loggers=["tensorboard"])
     for step in range(3):
         log.write(step, {"a": 1.0})
     log.close()
@@ -234,28 +222,11 @@ def test_every_point_handed_over_is_written_before_the_close_returns():
     assert taken == [(step, 1.0, {"a": 2.0}) for step in range(50)]
 
 
-def test_a_resumed_run_is_the_same_wandb_run(tmp_path, monkeypatch):
-    started, logged = [], []
-    run = SimpleNamespace(log=lambda values, step: logged.append((step, values)), finish=lambda: None)
-    stub = ModuleType("wandb")
-    stub.init = lambda **options: started.append(options) or run
-    monkeypatch.setitem(sys.modules, "wandb", stub)
-    for step in (1, 2):
-        logger = WeightsAndBiases(tmp_path, **config(wandb_project="mine", wandb_entity="us").about_to_wandb())
-        logger.write(step, 5.0, {"a": 1.0})
-        logger.close()
-    assert started[0] == started[1]
-    assert (started[0]["project"], started[0]["resume"], len(started[0]["id"])) == ("mine", "allow", 16)
-    assert (started[0]["entity"], started[0]["config"]["seed"]) == ("us", config().run.seed)
-    assert config().about_to_wandb()["entity"] is None
-    assert logged == [(1, {"a": 1.0, "time": 5.0}), (2, {"a": 1.0, "time": 5.0})]
-
-
-def test_a_log_that_is_not_a_regular_file_does_not_block(tmp_path, no_tensorboard, caplog):
+def test_a_log_that_is_not_a_regular_file_does_not_block(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     for make in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero"), lambda: path.symlink_to("/dev/full")):
         make()
-        log = MetricsLog(tmp_path, 5)
+        log = log_of(tmp_path, 5)
         log.write(6, {"a": 1.0})
         log.sync()
         assert log.rows() == []
@@ -263,29 +234,29 @@ def test_a_log_that_is_not_a_regular_file_does_not_block(tmp_path, no_tensorboar
     assert caplog.text.count("training continues") == 3
 
 
-def test_only_the_end_of_a_long_log_is_read_and_cut(tmp_path, no_tensorboard, caplog):
+def test_only_the_end_of_a_long_log_is_read_and_cut(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
         file.seek(10 << 30)  # sparse: it takes no room on the disk
         file.write(b'\n{"step": 1}\n{"step": 2}\n{"step": 3}\n{"step": 2, "torn')
-    log = MetricsLog(tmp_path, 2)
+    log = log_of(tmp_path, 2)
     log.write(9, {"a": 1.0})
     assert path.stat().st_size < (10 << 30) + 200
     assert [row["step"] for row in log.rows()] == [1, 2, 9]
 
 
-def test_a_long_file_that_is_not_a_log_is_left_unchanged(tmp_path, no_tensorboard, caplog):
+def test_a_long_file_that_is_not_a_log_is_left_unchanged(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     path.touch()
     os.truncate(path, 10 << 30)
-    log = MetricsLog(tmp_path, 2)
+    log = log_of(tmp_path, 2)
     log.write(3, {"a": 1.0})
     assert path.stat().st_size == 10 << 30
     assert caplog.text.count("no log point up to step 2") == 1
 
 
-def test_waiting_log_points_are_on_disk_before_a_later_checkpoint(tmp_path, no_tensorboard, monkeypatch):
-    log = MetricsLog(tmp_path, None)
+def test_waiting_log_points_are_on_disk_before_a_later_checkpoint(tmp_path, monkeypatch):
+    log = log_of(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "open_to_append", _refuse)
         log.write(1, {"a": 1.0})

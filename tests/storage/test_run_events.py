@@ -50,7 +50,9 @@ def test_a_run_notes_its_start_its_checkpoints_its_end_and_the_hash_of_its_weigh
     assert main([*words, "--max-updates", "3", "--eval-every", "0"]) == 0
     kinds = [event.kind for event in run_events.read(tmp_path / "a")]
     assert kinds == ["started", "checkpoint", "stopped", "resumed", "checkpoint", "stopped"]
-    hashes = [point["weights_sha256"] for point in RunDirectory(tmp_path / "a").log_points()]
+    points = RunDirectory(tmp_path / "a").log_points()
+    assert points[-1]["system/memory_gb_rank0"] > 0 and 0 < points[-1]["time/split_learning_rank0"] <= 1
+    hashes = [point["weights_sha256"] for point in points]
     assert len(set(hashes)) == 3
     # The last hash is that of the final weights, as the checkpoint's own tools compute it.
     from lockstep.storage.checkpoint import weights_hash

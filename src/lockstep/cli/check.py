@@ -12,6 +12,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
 from lockstep.config.sources import Resolved
 from lockstep.errors import LockstepError, RunFailed, UserError
+from lockstep.output import show
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import ChecksItself
 from lockstep.workloads.workload import Workload
@@ -46,12 +47,10 @@ def check(arguments: list[str]) -> int:
     problems = 0
     for finding in _findings(workload, resolved, options):
         problems += not finding.good
-        print(
-            f"{'ok' if finding.good else 'WRONG':6}{finding.subject:13}{finding.problem or finding.detail}", flush=True
-        )
+        show(f"{'ok' if finding.good else 'WRONG':6}{finding.subject:13}{finding.problem or finding.detail}")
     if problems:
         raise RunFailed(f"{name}: {problems} thing(s) to correct; see the lines marked WRONG")
-    print("nothing is wrong: train it, and `lockstep verify` it on as many ranks as you like")
+    show("nothing is wrong: train it, and `lockstep verify` it on as many ranks as you like")
     return 0
 
 
@@ -70,7 +69,7 @@ def _findings(workload: Workload, resolved: Resolved[AnyConfig], options: CheckO
         return
     config, lines = workload.fit(resolved.config, resolved.explicit)
     for line in lines:
-        print(f"{'':6}{line}")
+        show(f"{'':6}{line}")
     problem = workload.problem(config, World())
     if isinstance(problem, EnvProblem):
         for finding in check_environments(problem, options.steps):

@@ -10,6 +10,7 @@ from typing import Annotated
 from lockstep.cli import argv as command
 from lockstep.config.fields import Range
 from lockstep.diagnostics.finding import Finding, bad, ok, warn
+from lockstep.output import show
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -36,12 +37,12 @@ def doctor(arguments: list[str]) -> int:
         for finding in check():
             findings.append(finding)
             if not options.json:
-                print(line(finding), flush=True)
+                show(line(finding))
     wrong = [finding for finding in findings if finding.verdict == "bad"]
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:
-        print(_summary(findings))
+        show(_summary(findings))
     return 3 if wrong else 0
 
 

@@ -11,6 +11,8 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, Range, Seed, nearest
 from lockstep.errors import UserError
+from lockstep.output import columns, show, tell
+from lockstep.reporting.text_table import aligned_lines
 from lockstep.storage.disk import write_atomically
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import Compares, Comparison, Contestant, Contests, EvaluatesBaselines, Predicts
@@ -23,7 +25,7 @@ USAGE = (
     "lockstep eval RUN | FILE [--episodes N] [--seed S] [--output results.json] [--policy NAME] [--json]\n"
     "       lockstep eval WORKLOAD --policy NAME [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
     "       lockstep eval WORKLOAD --team RUN | NAME --against RUN | NAME, or eval RUN --against RUN | NAME\n"
-    "       lockstep eval RUN [--data PATH | --part validation | test | train] where a workload predicts from data\n\n"
+    "       lockstep eval RUN [--data PATH | --part validation | test | train] where a workload learns from data\n\n"
     "RUN is a name in runs/ or a path; its final weights are used, else its best, else its newest checkpoint.\n"
     "runs/x/best, runs/x/checkpoints/step-... and files of weights can be named too. Results of a run's model go to\n"
     "its evaluation.json unless --output says otherwise."
@@ -48,7 +50,7 @@ class EvaluateOptions(ModelOptions):
     against: str = ""
     """For workloads with teams: the opponent, a run, a file or a baseline; each side is played in half of the games."""
     data: str = ""
-    """For workloads that predict from data: data to measure on instead of the run's own."""
+    """For workloads that learn from data: data to measure on instead of the run's own, such as newer days (trading)."""
     bad_files: Literal["refuse", "skip"] | None = None
     """What to do with an unreadable file of --data: refuse (stop), or skip (with a warning); none = as in the run."""
     part: Literal["validation", "test", "train"] = "validation"
@@ -59,6 +61,8 @@ class EvaluateOptions(ModelOptions):
     """JSON file to write the results to."""
     json: bool = False
     """Print the results as JSON instead of a table."""
+    quiet: bool = False
+    """Print warnings, errors and the results alone."""
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -71,12 +75,18 @@ def evaluate(arguments: list[str]) -> int:
         return _contest(subject, options)
     subject.check_policy(options.policy)
     _check_part(subject, options)
+    if not options.quiet:
+        # At once, and not among the results: importing PyTorch alone takes seconds.
+        tell(f"evaluating {subject.workload.name} ...", sys.stderr)
     results, report = measure(subject, options)
     target = _target(subject, options)
     lines = _told(results, report)
     if report and options.report and target:
         lines.append(_write_charts(report, target.parent))
-    print(json.dumps(results, indent=1) if options.json else "\n\n".join(lines))
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        show("\n\n".join(lines))
     if target:
         _store(results, target, asked_for=bool(options.output))
     return 0
@@ -202,17 +212,14 @@ def table(results: dict[str, Any]) -> str:
     names = [name.removesuffix("_mean") for name in results if name.endswith("_mean")]
     names = [name for name in names if name != f"{results['workload']}_task"]  # a task's index; its mean says nothing
     lines = [f"{_heading(results)}{results['episodes']:,} episodes, seed {results['seed']}", ""]
-    width = max(map(len, names))
-    lines.append(" " * width + "".join(f"{number:>12}" for number in _NUMBERS))
-    for name in names:
-        lines.append(
-            f"{name.replace('_', ' '):{width}}" + "".join(_cell(results[f"{name}_{number}"]) for number in _NUMBERS)
-        )
+    rows = [[name.replace("_", " "), *(_cell(results[f"{name}_{number}"]) for number in _NUMBERS)] for name in names]
+    aligned = [True, *(False for _ in _NUMBERS)]
+    lines += aligned_lines(["", *_NUMBERS], rows, aligned, [0], columns(sys.stdout))
     return "\n".join([*lines, *_task_lines(results)])
 
 
 def _cell(value: float | None) -> str:
-    return f"{'-':>12}" if value is None else f"{value:12,.2f}"
+    return "-" if value is None else f"{value:,.2f}"
 
 
 def _heading(results: dict[str, Any]) -> str:

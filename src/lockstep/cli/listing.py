@@ -10,7 +10,7 @@ from typing import Any
 from lockstep.cli import argv as command
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import columns, is_terminal
+from lockstep.output import columns, is_terminal, show
 from lockstep.reporting.runs_table import SortKey, in_order, table_lines
 from lockstep.storage import user_cache
 from lockstep.storage.run_summary import RunSummary, list_runs
@@ -61,10 +61,10 @@ def list_workloads(arguments: list[str]) -> int:
         print(json.dumps([_described(workload) for workload in workloads]))
         return 0
     for workload in workloads:
-        print(f"{workload.name}: {workload.summary}")
-        print(f"  learned by {', '.join(workload.algorithms)}")
+        show(f"{workload.name}: {workload.summary}")
+        show(f"  learned by {', '.join(workload.algorithms)}")
         for name, preset in workload.presets.items():
-            print(f"  {name:24} {preset.summary}")
+            show(f"  {name:24}  {preset.summary}")
     return 0
 
 
@@ -115,8 +115,8 @@ def show_cache(arguments: list[str]) -> int:
         print(json.dumps({"folder": str(folder), "cleared": options.clear, "entries": rows}))
         return 0
     for entry in entries:
-        print(user_cache.described(entry))
+        show(user_cache.described(entry))
     total, done = sum(entry.size for entry in entries) / 1e6, "removed from" if options.clear else "in"
     limit = "" if options.cache_dir else f" (limit {user_cache.LIMIT / 1e6:,.0f} MB)"
-    print(f"{total:,.1f} MB {done} {folder}{limit}")
+    show(f"{total:,.1f} MB {done} {folder}{limit}")
     return 0

@@ -21,7 +21,10 @@ VERBS = {
     "resume": ("train", "resume", "continue a run, on the same or another number of ranks"),
     "sweep": ("sweep", "sweep", "train every combination of some values, several runs at once"),
     "eval": ("evaluate", "evaluate", "play whole episodes with a trained model and report"),
+    "watch": ("watch", "watch", "a live page: curves, hashes, what happened, while runs train"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
+    "trade": ("trade", "trade", "decide for the newest day of data, with a paper account kept from day to day"),
+    "predict": ("predict", "predict", "what a trained model expects of a match that is on"),
     "arena": ("results.arena", "arena", "let runs, scripted players and submissions meet: Elo ratings"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
@@ -36,17 +39,19 @@ VERBS = {
     "compare": ("results.report", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
     "report": ("results.report", "report", "runs as one HTML file: curves, results, a film, checks, commands"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
+    "completion": ("completion", "completion", "completion of commands for bash, zsh or fish"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.accept_any_character()
     try:
         try:
-            code = _dispatch(arguments)
+            code = dispatch(arguments)
         except HelpWanted as help_text:
-            print(help_text)
+            output.show(str(help_text))
             code = 0
         # Output that cannot be written often shows only here, where the buffer is emptied.
         return code if (problem := output.unwritten()) is None else _not_written(problem)
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                print("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), file=sys.stderr, flush=True)
+                output.show("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
@@ -88,10 +93,13 @@ def _not_written(problem: OSError) -> int:
     return RunFailed.exit_code
 
 
-def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+def dispatch(arguments: list[str]) -> int:
+    """Run the verb that the arguments begin with; returns its exit code."""
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
+        output.show(_overview())
         return 0
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     if arguments[0] in ("-V", "--version"):
         from lockstep import __version__
 
@@ -108,5 +116,5 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = ["lockstep: train one model on any number of devices, with the same result", "", "verbs:"]
-    lines += [f"  {verb:8} {summary}" for verb, (_, _, summary) in VERBS.items()]
-    return "\n".join([*lines, "", "lockstep VERB --help says more; start with: lockstep train snake --preset small"])
+    lines += [f"  {verb:10} {summary}" for verb, (_, _, summary) in VERBS.items()]
+    return "\n".join([*lines, "", "lockstep help VERB says more; start with: lockstep train snake --preset small"])

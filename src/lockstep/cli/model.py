@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,16 +14,20 @@ from lockstep.config.fields import Pattern
 from lockstep.config.sources import choices
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
-from lockstep.untrusted import open_regular, parse_json
+from lockstep.untrusted import is_file, open_regular, parse_json
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Predicts, UsedWithoutData
+from lockstep.workloads.capabilities import Predicts, TakesOtherData, UsedWithoutData
 from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.distributed.world import World
     from lockstep.run.learner import Learner
+    from lockstep.workloads.capabilities import Acting
 
 TRAINED = "trained"
 """The name of the policy that uses the network; every other name is a baseline of the workload."""
@@ -81,6 +85,27 @@ class TrainedModel:
     trained_on: Mapping[str, str] | None = None
     """Facts about the data it was trained on (`Learner.data_record`); None if unknown."""
 
+    def acting(self, seed: int, explore: bool = False) -> "Acting":
+        """Who plays, as workloads expect it: a function of the observation; `explore`: draws its actions."""
+        player = self.learner.player(seed)
+
+        def act(observation: Any, env: Any = None, begins: bool = False) -> "tuple[Tensor, Tensor | None]":
+            """The model's action; `begins`: this is the first observation of an episode."""
+            if begins:
+                player.forget()
+            return player.act(observation, env, explore=explore)
+
+        return act
+
+    def take_weights(self, path: Path) -> "TrainedModel":
+        """Load other weights of the same run into the learner, such as those of a newer checkpoint."""
+        from lockstep.compute.ops import lstm_layout
+        from lockstep.storage.weights import load_weights
+
+        weights, manifest = load_weights(path)
+        self.learner.model.load_state_dict(lstm_layout.from_pytorch(weights, self.learner.model))
+        return replace(self, step=manifest.step if manifest else None)
+
 
 def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
     """Find the model a user named.
@@ -92,8 +117,13 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     given = {"data": data, "bad-files": bad_files}
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
-    # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
-    if registry.is_name(text) and (path is None or not _describes_itself(path)):
+    if registry.is_name(text):
+        # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
+        if path is not None and _describes_itself(path):
+            raise UserError(
+                f"{text}: is a workload, and also a run; write {path.absolute()} for the run, or rename its folder to "
+                "mean the workload"
+            )
         return Subject(*_by_hand(text, options, own))
     if path is None:
         path = RunDirectory.find(text, Path(options.runs_dir), registry.names()).path
@@ -104,13 +134,16 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     folder = path if path.is_dir() else path.parent
     workload = registry.load_stored(name, folder)
     _refuse(fields, workload, options)
-    if data and not isinstance(workload, Predicts):
-        raise UserError(f"--data {data}: {name} does not predict from data; leave this out")
+    if data and not isinstance(workload, Predicts | TakesOtherData):
+        raise UserError(f"--data {data}: {name} does not learn from data; leave this out")
     if bad_files and not data:
         raise UserError(
             f"--bad-files {bad_files}: applies to the files of --data, which is missing; add --data or leave this out"
         )
     config = workload.read_config(config_text, source, stored_in=folder)
+    if data and isinstance(workload, TakesOtherData):
+        # Part of the configuration from here on: there is one place that says which data is used.
+        config, data = workload.with_data(config, data, _trained_on(path)), ""
     workload.check_kept(config, path)
     return Subject(workload, config, path, _run_around(path), data, bad_files or "")
 
@@ -147,14 +180,13 @@ def load(subject: Subject, device: str) -> TrainedModel:
         refuse_others(weights)
     else:
         weights, manifest = load_weights(subject.path, refuse_others)
-    trained_on = manifest.lookup("data") if manifest else _data_in_header(subject.path)
     if manifest is not None:
         _warn_of_other_data(subject, manifest.lookup("data_digest"), learner.data_digest)
     # An exported file has its LSTMs in PyTorch's layout.
     learner.model.load_state_dict(lstm_layout.from_pytorch(weights, learner.model))
     learner.model.eval()
     step = manifest.step if manifest else _step_in_header(subject.path)
-    return TrainedModel(learner, world, step, trained_on if isinstance(trained_on, dict) else None)
+    return TrainedModel(learner, world, step, _trained_on(subject.path))
 
 
 def _learner(subject: Subject, world: "World") -> "Learner":
@@ -186,23 +218,26 @@ def _step_in_header(path: Path) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
-def _data_in_header(path: Path) -> Any:
-    """What a file's header says about the data, unchecked; None if it says nothing."""
+def _trained_on(path: Path) -> Mapping[str, str] | None:
+    """What a model says about the data it was trained on, unchecked; None if it says nothing."""
+    from lockstep.storage.weights import manifest_of
+
+    manifest = manifest_of(path)
     try:
-        return parse_json(_header(path).get("data", "null").encode())
+        found = manifest.lookup("data") if manifest else parse_json(_header(path).get("data", "null").encode())
     except ValueError:
         return None
+    return found if isinstance(found, dict) else None
 
 
 def _warn_of_other_data(subject: Subject, trained_on: str | None, now: str) -> None:
     """Warn if the data that a model was trained on has changed since."""
     if trained_on and now and trained_on != now:
         then = shown(trained_on)
-        print(
+        show(
             f"lockstep: {subject.path}: its data has changed since it was trained (digest {then} then, {now} now); "
             "names and numbers may no longer mean what it learned",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
 
 
@@ -273,12 +308,9 @@ def _run_around(path: Path) -> RunDirectory | None:
     folder = (path if path.is_dir() else path.parent).resolve()
     stored = (folder / MANIFEST).is_file()
     for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
-        run = RunDirectory(place)
-        try:
-            run.read_config()
-        except UserError:
-            continue
-        return run
+        # A file that is there and cannot be read is an error of its own: `read_config` names it.
+        if is_file(place / CONFIG):
+            return RunDirectory(place)
     return None
 
 

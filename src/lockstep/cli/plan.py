@@ -4,11 +4,13 @@ import json
 from dataclasses import dataclass
 
 from lockstep.cli import argv as command
+from lockstep.cli.explain import offer_explanation
 from lockstep.cli.starting import ranks_here
 from lockstep.cli.train import TrainOptions, help_for
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.lanes import lanes_of_rank
 from lockstep.launch.machines import Machines
+from lockstep.output import show
 from lockstep.run.plan import plan_rows
 from lockstep.workloads import registry
 from lockstep.workloads.requests import read_wanted
@@ -26,6 +28,7 @@ class PlanOptions(TrainOptions):
 
 def plan(arguments: list[str]) -> int:
     """The verb `plan`."""
+    offer_explanation(arguments)
     name, rest = command.take_subject(arguments, "workload", lambda rest: help_for(rest, USAGE, PlanOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, PlanOptions())
@@ -50,7 +53,7 @@ def plan(arguments: list[str]) -> int:
         print(json.dumps(whole))
         return 0
     for line in [*notes, *more_notes, *(f"{what:12} {text}" for what, text in rows)]:
-        print(line)
+        show(line)
     print()
     for rank, owned in enumerate(lanes):
         print(f"rank {rank}: lanes {owned[0]} to {owned[-1]}" if len(owned) > 1 else f"rank {rank}: lane {owned[0]}")

@@ -26,8 +26,6 @@ from lockstep.workloads.capabilities import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lockstep.reporting.film import Scene
 
 USAGE = (
@@ -68,7 +66,7 @@ class PlayOptions(ModelOptions):
     replay: str = ""
     """File written with --log, to show instead of a new game."""
     data: str = ""
-    """For workloads that predict from data: data to show instead of what the run was validated on."""
+    """For workloads that learn from data: data to show instead of what the run was validated on."""
     only: str = ""
     """For runs with several tasks (control): the one to show; none = one after the other."""
     bad_files: Literal["refuse", "skip"] | None = None
@@ -172,22 +170,16 @@ class _Stage:
         elif self._options.stochastic:
             scores = [_score(self.scenes(seed + i)) for i in range(CANDIDATES)]
         else:
-            scores = [self._model.learner.evaluate(1, seed + i).score() for i in range(CANDIDATES)]
+            # The workload's own judge: it plays the days that are shown, not those of training.
+            play_trained = self._subject.workload.judge(self._subject.config, self._model.learner, self._model.world)
+            scores = [play_trained(1, seed + i).score() for i in range(CANDIDATES)]
         return seed + scores.index(median_high(scores))
 
     def _act(self, seed: int) -> Any:
         """Who plays, as workloads expect it: a function of the observation, or a baseline's name."""
         if self._model is None:
             return self._options.policy
-        player, explore = self._model.learner.player(seed), self._options.stochastic
-
-        def act(observation: Any, env: Any = None, begins: bool = False) -> "tuple[Tensor, Tensor | None]":
-            """The model's action; `begins`: this is the first observation of an episode."""
-            if begins:
-                player.forget()
-            return player.act(observation, env, explore=explore)
-
-        return act
+        return self._model.acting(seed, self._options.stochastic)
 
 
 def _score(scenes: "Iterator[Scene]") -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
@@ -28,6 +28,9 @@ from lockstep.workloads import registry
 from lockstep.workloads.requests import Tune
 from lockstep.workloads.workload import Workload
 
+if TYPE_CHECKING:
+    from lockstep.reporting.display import Detail
+
 _PLACE = {"run_name", "runs_dir"}
 """Settings that say where a run is, and nothing about what it is."""
 
@@ -46,6 +49,17 @@ class LaunchOptions:
     """HOST:PORT of the rendezvous; HOST is one of the machines, in a network that all of them trust."""
     max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
     """How many times in a row the ranks may be restarted without progress after one died."""
+    quiet: bool = False
+    """Print warnings, errors and the result alone."""
+    verbose: bool = False
+    """Also print the lines of the workload's own, if it has any (trading, snakes3v3)."""
+
+    @property
+    def detail(self) -> "Detail":
+        """How much is printed."""
+        if self.quiet and self.verbose:
+            raise UserError("--quiet and --verbose: only one at a time")
+        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
 
 
 def read_run(run: RunDirectory) -> tuple[Workload, AnyConfig]:
@@ -70,7 +84,7 @@ def start(
     open_missing_streams()
     if environment.launched():
         rank_process.enter_rank()
-        return _be_a_rank(workload, wanted, rank_process.halvings(), must_resume)
+        return _be_a_rank(workload, wanted, rank_process.halvings(), must_resume, options.detail)
     machines = Machines.parse(options.nnodes, options.rdzv_endpoint)
     ranks, idle = ranks_here(wanted.config, options, machines)
     if machines is not None:
@@ -87,9 +101,12 @@ def start(
     with run.prepared(keeps=machines is not None):
         for line in idle:
             tell(line)
+        if options.detail != "quiet":
+            # At once: importing PyTorch takes seconds, on a busy machine many.
+            tell(f"starting {workload.name} on {ranks} rank{'s' if ranks > 1 else ''}: importing PyTorch ...")
         if ranks == 1 and machines is None:
             with _crash_noted(run):
-                return _train_alone(workload, wanted, must_resume)
+                return _train_alone(workload, wanted, must_resume, options.detail)
         if not must_resume:
             # The ranks must agree on the name, which may come from the clock.
             arguments = [*arguments, "--run-name", run.name]
@@ -189,14 +206,14 @@ def _crash_noted(run: RunDirectory) -> Iterator[None]:
         raise
 
 
-def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool) -> int:
+def _train_alone(workload: Workload, wanted: RequestedRun, must_resume: bool, detail: "Detail") -> int:
     """Train as the only rank; if memory runs out, retry with micro-batches half as large."""
     from lockstep.launch.failures import is_out_of_memory
 
     times = 0
     while True:
         try:
-            return _be_a_rank(workload, wanted, times, must_resume)
+            return _be_a_rank(workload, wanted, times, must_resume, detail)
         except (MemoryError, RuntimeError) as error:
             problem = f"{type(error).__name__}: {error}"
             flag = _how_to_halve(wanted.config, times + 1)
@@ -250,7 +267,7 @@ def check_same_experiment(
             )
 
 
-def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool) -> int:
+def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_resume: bool, detail: "Detail") -> int:
     """Train as one rank of the world, with micro-batches halved `halvings` times. Called by every rank."""
     from lockstep.distributed import debug_level, nccl
     from lockstep.distributed.world import describe_device, open_world
@@ -281,6 +298,7 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
             step_back=wanted.step_back,
             reader=workload,
             facts=_facts(run, workload, config, wanted.preset),
+            detail=detail,
         )
     return 0
 

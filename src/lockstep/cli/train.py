@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lockstep.cli import argv as command
+from lockstep.cli.explain import offer_explanation
 from lockstep.cli.starting import LaunchOptions, read_run, start, tuner
 from lockstep.compute import kernels
 from lockstep.config.config import AnyConfig
@@ -17,13 +18,16 @@ from lockstep.launch.machines import Machines
 from lockstep.run import requested_run
 from lockstep.run.requested_run import RequestedRun
 from lockstep.run.starting_point import StepBack, refuse_other_origin, step_back
+from lockstep.storage.manifest import MANIFEST
 from lockstep.storage.run_directory import RunDirectory
+from lockstep.untrusted import is_file
 from lockstep.workloads import registry
 from lockstep.workloads.requests import read_wanted
 from lockstep.workloads.workload import Workload
 
 USAGE = (
-    "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
+    "lockstep train WORKLOAD [--preset NAME] [--config FILE] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]\n"
+    "       lockstep train WORKLOAD --explain FIELD   what one setting means and may be"
 )
 RESUME_USAGE = "lockstep resume RUN [--from CHECKPOINT] [--FIELD VALUE | field=value]... [--gpus N | --ranks N]"
 
@@ -54,6 +58,7 @@ class TrainOptions(LaunchOptions):
 
 def train(arguments: list[str]) -> int:
     """The verb `train`."""
+    offer_explanation(arguments)
     name, rest = command.take_subject(arguments, "workload", lambda rest: help_for(rest, USAGE, TrainOptions))
     workload = registry.load(name)
     options, rest = command.take(rest, TrainOptions())
@@ -83,6 +88,7 @@ def resume(arguments: list[str]) -> int:
     """The verb `resume`."""
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(RESUME_USAGE, ResumeOptions))
     options, rest = command.take(rest, ResumeOptions())
+    _refuse_part_of_a_run(text, Path(options.runs_dir))
     run = RunDirectory.find(text, Path(options.runs_dir))
     workload, config = read_run(run)
     # The folder may have been renamed since the run was started.
@@ -101,6 +107,23 @@ def resume(arguments: list[str]) -> int:
     if wanted is None:
         wanted = RequestedRun(config, config, step_back=_step_back(run, options))
     return start(workload, wanted, options, ["resume", *arguments], must_resume=True)
+
+
+def _refuse_part_of_a_run(text: str, runs_dir: Path) -> None:
+    """Raise UserError if a name is that of something stored in a run: a checkpoint, or the best weights."""
+    for path in (Path(text), runs_dir / text):
+        if not is_file(path / MANIFEST):
+            continue
+        path = path.resolve()
+        if path.parent.name == "checkpoints":
+            raise UserError(
+                f"{path}: is a checkpoint; resume its run from it with "
+                f"`lockstep resume {path.parent.parent} --from {path.name}`"
+            )
+        raise UserError(
+            f"{path}: has weights alone, without what a resume needs; continue its run with "
+            f"`lockstep resume {path.parent}`, or start a new one from them with --load-model {path}"
+        )
 
 
 def _step_back(run: RunDirectory, options: ResumeOptions) -> StepBack | None:

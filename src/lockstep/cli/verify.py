@@ -15,6 +15,7 @@ from lockstep.config.fields import Count, Pattern
 from lockstep.config.schema import Schema
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import resources
+from lockstep.output import show
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
@@ -37,6 +38,8 @@ class VerifyOptions:
     """Named configuration to train."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
+    quiet: bool = False
+    """Print errors and the result alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,8 @@ class VerifyRunOptions:
 
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
+    quiet: bool = False
+    """Print errors and the result alone."""
 
 
 def verify(arguments: list[str]) -> int:
@@ -53,26 +58,29 @@ def verify(arguments: list[str]) -> int:
     if registry.is_name(subject):
         return _verify_workload(registry.load(subject), rest)
     options = command.take_all(rest, VerifyRunOptions())
-    return _verify_run(RunDirectory.find(subject, Path(options.runs_dir), registry.names()))
+    return _verify_run(RunDirectory.find(subject, Path(options.runs_dir), registry.names()), options.quiet)
 
 
 def _help() -> str:
     return command.help_text(USAGE, VerifyOptions, Schema.of(VerifyRunOptions))
 
 
-def _verify_run(run: RunDirectory) -> int:
+def _verify_run(run: RunDirectory, quiet: bool) -> int:
     from lockstep.storage import checkpoint_retention
 
     verdicts = checkpoint_retention.verify_run(run.path)
     for name, problems in verdicts.items():
-        print(f"{name:32} {'DAMAGED' if problems else 'intact'}")
+        if problems or not quiet:
+            show(f"{name:32} {'DAMAGED' if problems else 'intact'}")
         for problem in problems:
-            print(f"    {problem}")
+            show(f"    {problem}")
     damaged = [name for name, problems in verdicts.items() if problems]
     if not verdicts:
         raise NoValidCheckpoint(f"{run.path}: has no checkpoint yet")
     if damaged:
         raise NoValidCheckpoint(f"{run.path}: {len(damaged)} of {len(verdicts)} are damaged: {', '.join(damaged)}")
+    if quiet:
+        show(f"{run.path}: {len(verdicts)} intact")
     return 0
 
 
@@ -88,10 +96,13 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     device = choose_device(kind, 0).type
     config = workload.fit(resolved.config, resolved.explicit)[0].replace(device=device)
     sizes = _sizes(options.ranks, config.effective_lanes)
-    console, tables = Console(), _Tables(options.updates, _format(config, device), on_gpu=device == "cuda")
-    print(
+    console, tables = (
+        Console(quiet=options.quiet),
+        _Tables(options.updates, _format(config, device), on_gpu=device == "cuda"),
+    )
+    console.print(
         f"{workload.name}, preset {options.preset}, {device}: {options.updates} updates on each number of ranks ...",
-        flush=True,
+        highlight=False,
     )
     with RankPool(sizes[-1], device=device) as pool, tempfile.TemporaryDirectory() as folder:
         proof = Proof(pool, workload, config, options.updates, Path(folder))
@@ -104,7 +115,7 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     broken += [f"exact on {outcome.ranks} ranks" for outcome in exact if not outcome.same]
     if broken:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
-    print(f"same model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
+    show(f"same model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
     return 0
 
 

@@ -247,11 +247,6 @@ class Config(Generic[A, W, N]):
         """List the sizes worth knowing before a start; `shared` writes a number with each rank's part of it."""
         return self.workload.work() + self.network.work() + self.algorithm.work(shared)
 
-    def about_to_wandb(self) -> dict[str, Any]:
-        """What Weights & Biases is told of a run: whose it is, and all that was set."""
-        run = self.run
-        return {"project": run.wandb_project, "entity": run.wandb_entity or None, "config": self.values()}
-
     def refuse_repetition(self, counts: Mapping[str, int]) -> None:
         """Raise UserError where a run of this length would reach a counter at which random numbers repeat."""
         for what, count in counts.items():

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from lockstep.config.fields import Alias, Count, OffOrCount, OptionalPath, Pattern, Range, Seed, Spelling, Steps
+from lockstep.config.fields import (
+    Alias,
+    Count,
+    Listed,
+    NoneIsEmpty,
+    OffOrCount,
+    OptionalPath,
+    Pattern,
+    Range,
+    Seed,
+    Spelling,
+    Steps,
+)
 from lockstep.config.settings import Settings
 from lockstep.config.values import shown
 from lockstep.errors import UserError
@@ -13,11 +25,13 @@ DEFAULT_LANES = 8
 # What does not change the experiment may differ when the same run is continued.
 FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
-FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity"}
+FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity", "loggers"}
 ORIGIN = {"load_model", "branch_from"}
 """Where a new run begins: of no consequence once it has a checkpoint of its own."""
 RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
+_LOGGER = "(tensorboard|wandb|trackio|mlflow|csv)"
+_LOGGER_WORDS = "of tensorboard, wandb, trackio, mlflow and csv any number, with commas between them, or none"
 _RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
 
 
@@ -96,10 +110,12 @@ class RunSettings(Settings):
     """With weak scaling, how the learning rate grows with the number of ranks."""
     lr_warmup: Steps = 0
     """Steps over all ranks during which the learning rate rises from 0."""
+    loggers: Annotated[str, Pattern(f"{_LOGGER}(,{_LOGGER})*|", _LOGGER_WORDS), Listed(), NoneIsEmpty()] = "tensorboard"
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio, mlflow, csv; a package not there is told."""
     wandb: Annotated[bool, Alias("enable_wandb")] = False
-    """Also log to Weights & Biases."""
-    wandb_project: str = "lockstep"
-    """Project to log to with --wandb."""
+    """Also log to Weights & Biases; the same as wandb among the --loggers."""
+    wandb_project: Annotated[str, Alias("project")] = "lockstep"
+    """Project to log to with W&B and trackio; the experiment of MLflow."""
     wandb_entity: str = ""
     """Team or user whose project it is; none = the one that W&B takes for you."""
 
@@ -111,6 +127,12 @@ class RunSettings(Settings):
         **dict.fromkeys(("ranks", "gpus", "nnodes"), "where it runs is told to the command, as --gpus N or --ranks N"),
     }
     """Words of the command that are no fields, and where they belong."""
+
+    @property
+    def logger_names(self) -> tuple[str, ...]:
+        """The loggers to use, each once."""
+        names = [*filter(None, self.loggers.split(",")), *(("wandb",) if self.wandb else ())]
+        return tuple(dict.fromkeys(names))
 
     def validate(self) -> None:
         """See that origin, synchronisation, determinism and scaling go together."""

@@ -41,7 +41,8 @@ def read_file(path: str | Path) -> list[Leaf]:
     source = shown_path(path)
     try:
         if not Path(path).is_file():
-            raise UserError(f"{source}: no such file; --config takes the path of a YAML file")
+            found = "is a folder" if str(path) and Path(path).is_dir() else "no such file"
+            raise UserError(f"{source}: {found}; --config takes the path of a YAML file")
         content = read_regular(Path(path), _LARGEST_FILE, links=True)
     except OSError as error:
         if error.errno == errno.EFBIG:

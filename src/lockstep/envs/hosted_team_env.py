@@ -13,15 +13,14 @@ from lockstep.envs.vector_env import Transition
 
 
 class HostedTeamEnv(HostedEnv):
-    """A `TeamEnv` of simulations: observation (E, A, ...), action (E, A), reward (E, A), or (E,) with `team_reward`.
+    """A `TeamEnv` of simulations: observation (E, A, ...), reward (E, A), or (E,) with `team_reward`.
 
     Agents may leave before an episode's end, and episodes may be truncated: see `TeamEnv`.
     """
 
-    def __init__(self, *arguments: Any, agents: int, action_count: int, team_reward: bool, **options: Any) -> None:
+    def __init__(self, *arguments: Any, team_reward: bool, **options: Any) -> None:
         """The first and the last ones as for `HostedEnv`."""
         super().__init__(*arguments, **options)
-        self.agents, self.action_count = agents, action_count
         self._team_reward = team_reward
 
     def prepare(self, steps: int) -> dict[str, float]:

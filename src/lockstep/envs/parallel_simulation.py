@@ -15,7 +15,7 @@ from lockstep.envs.gym_simulation import EnvSpec
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.hosting import ACTED, AGENT_REWARD, AGENT_TERMINATED, AGENT_TRUNCATED, RESULTS
 from lockstep.envs.simulation import Floats, Observation, Outcome, State
-from lockstep.envs.spaces import Discrete, MultiDiscrete
+from lockstep.envs.spaces import Continuous, Discrete, MultiDiscrete
 from lockstep.errors import UserError
 
 
@@ -46,10 +46,31 @@ class TeamRows:
     """Of one agent."""
 
     @property
-    def choices(self) -> int:
-        """Actions that an agent chooses among."""
-        assert isinstance(self.action.actions, Discrete)
-        return self.action.actions.count
+    def actions(self) -> Discrete | Continuous:
+        """Of one agent."""
+        assert isinstance(self.action.actions, Discrete | Continuous)
+        return self.action.actions
+
+    @property
+    def joint_actions(self) -> MultiDiscrete | Continuous:
+        """The actions of all agents, as one action."""
+        each = self.actions
+        if isinstance(each, Continuous):
+            return Continuous(each.size * len(self.agents))
+        return MultiDiscrete((each.count,) * len(self.agents))
+
+    @property
+    def action_size(self) -> int:
+        """Numbers of a row with all agents' actions."""
+        return self.action.size * len(self.agents)
+
+    def decode(self, row: Floats) -> dict[Any, Any]:
+        """The action of each agent."""
+        size = self.action.size
+        return {
+            agent: self.action.decode(row[number * size : (number + 1) * size])
+            for number, agent in enumerate(self.agents)
+        }
 
     def encode(self, seen: dict[Any, Any], among: Collection[Any]) -> Observation:
         """The row of what the agents in `among` see; zeros for the others."""
@@ -81,10 +102,12 @@ def team_rows(env: Any, source: str, shrink: int = 1) -> TeamRows:
                     "them equal, for example with SuperSuit's pad_observations and pad_action_space"
                 )
     action = gym_spaces.actions_of(env.action_space(agents[0]), source)
-    if not isinstance(action.actions, Discrete) or action.actions.count > 256:
+    if isinstance(action.actions, MultiDiscrete) or (
+        isinstance(action.actions, Discrete) and action.actions.count > 256
+    ):
         raise UserError(
             f"{source}: its agents' actions are {env.action_space(agents[0])}; several agents are supported with "
-            "Discrete actions, at most 256"
+            "Discrete actions, at most 256, and with a Box of floats"
         )
     observations = gym_spaces.observations_of(env.observation_space(agents[0]), source, shrink=shrink)
     if any(part.kind != "vector" for part in observations.parts):
@@ -108,12 +131,12 @@ class ParallelSimulation:
         self._present: list[Any] = []
         """The agents that act in the next step."""
         self._length = 0
-        self._taken = EpisodeActions(spec.source, len(self._rows.agents))
+        self._taken = EpisodeActions(spec.source, self._rows.action_size)
 
     @property
-    def actions(self) -> MultiDiscrete:
+    def actions(self) -> MultiDiscrete | Continuous:
         """The actions of all agents, as one action."""
-        return MultiDiscrete((self._rows.choices,) * len(self._rows.agents))
+        return self._rows.joint_actions
 
     @property
     def allowed(self) -> Floats | None:
@@ -138,10 +161,8 @@ class ParallelSimulation:
         if self._spec.resume == "replay":
             self._taken.add(action)
         acted = self._present
-        chosen = zip(self._rows.agents, action, strict=True)
-        seen, rewards, terminated, truncated, _ = self._env.step(
-            {agent: self._rows.action.decode(np.array([number])) for agent, number in chosen if agent in acted}
-        )
+        chosen = {agent: taken for agent, taken in self._rows.decode(action).items() if agent in acted}
+        seen, rewards, terminated, truncated, _ = self._env.step(chosen)
         self._length += 1
         results = self._results(acted, rewards, terminated, truncated)
         left = [agent for agent, gone in zip(self._rows.agents, self._gone(results), strict=True) if gone]
@@ -215,7 +236,7 @@ def state_size(spec: ParallelSpec, env: Any, rows: TeamRows) -> int:
     if spec.resume == "state":
         env.reset(seed=0)
         return 1 + len(rows.agents) + int(np.asarray(env.unwrapped.state(), np.float64).size)
-    return (time_limit(spec, env) or LONGEST_REPLAY) * len(rows.agents)
+    return (time_limit(spec, env) or LONGEST_REPLAY) * rows.action_size
 
 
 def time_limit(spec: ParallelSpec, env: Any) -> int:

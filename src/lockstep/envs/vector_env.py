@@ -99,8 +99,10 @@ class ContinuousEnv(BatchedEnv, Protocol):
         """Action size."""
 
 
-class TeamEnv(VectorEnv, Protocol):
-    """Environments in which A agents act at once: observation (E, A, ...), action (E, A), reward (E, A).
+class TeamEnv(BatchedEnv, Protocol):
+    """Environments in which A agents act at once: observation (E, A, ...), reward (E, A).
+
+    Actions are (E, A), or (E, A, K) from -1 to 1 if they are continuous.
 
     Either episodes only terminate, for all agents together: then `terminated` is (E,), and no value has to be estimated
     for the rest of one. Or agents leave at different times or are cut off: then `terminated`, `truncated` and `valid`

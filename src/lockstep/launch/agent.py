@@ -30,7 +30,7 @@ SILENCE_LIMIT = 120.0
 # Seconds the other ranks get to exit on their own after the first one exited with this code. Ranks that stop on request
 # agreed to do so, but the slowest may still be writing its checkpoint; ranks that finish or fail together may still be
 # closing their loggers. After a crash the grace is short: its peers may block in an NCCL collective for ever.
-_GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 5.0, RunFailed.exit_code: 12.0}
+_GRACE = {0: 60.0, StoppedOnRequest.exit_code: 60.0, INTERRUPTED: 30.0, RunFailed.exit_code: 12.0}
 _CRASH_GRACE = 2.0
 # After another machine is lost, ranks here usually fail on their own once the network reports closed connections.
 _LOSS_GRACE = 5.0
@@ -151,7 +151,8 @@ class Agent:
             return
         number = self._requests[0]
         if number == signal.SIGINT:
-            # Whoever pressed Ctrl-C is waiting at the terminal, so ranks that do not react are killed soon.
+            # Whoever pressed Ctrl-C is waiting at the terminal, so ranks that do not react are killed in the end; long
+            # enough for one operation on large tensors and the checkpoint after it.
             self._deadline = time.monotonic() + _GRACE[INTERRUPTED]
         # Each rank runs in its own session, so the terminal's Ctrl-C and SIGHUP reach the launcher only. SIGHUP is
         # forwarded as SIGTERM: both mean save and stop.

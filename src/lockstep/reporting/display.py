@@ -5,19 +5,24 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from lockstep.distributed.world import World
-from lockstep.output import is_terminal, tell
+from lockstep.output import fitted, is_terminal, tell
 
 Headline = Sequence[tuple[str, str, str]]
 """The metrics to show: (tag, label, number format) each."""
 ELAPSED = "elapsed"
 """A tag that stands for the time since the display was opened."""
+Detail = Literal["quiet", "normal", "verbose"]
+"""How much is shown: warnings and the result; progress as well; or also the workload's own lines."""
+WARNING = "warning: "
+"""How the line of a warning begins."""
 # Short runs log many times a second; a log file should not grow by every one.
 _SECONDS_BETWEEN_LINES = 2.0
 Narrator = Callable[[int, Mapping[str, float]], list[str]]
@@ -42,6 +47,12 @@ class Display(Protocol):
     def say(self, line: str) -> None:
         """Print a line."""
 
+    def conclude(self, line: str) -> None:
+        """Print a line about how the run ended."""
+
+    def begin(self, total_steps: int) -> None:
+        """Start showing progress."""
+
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the current step and metrics."""
 
@@ -57,6 +68,12 @@ class Silent:
     def say(self, line: str) -> None:
         """Do nothing."""
 
+    def conclude(self, line: str) -> None:
+        """Do nothing."""
+
+    def begin(self, total_steps: int) -> None:
+        """Do nothing."""
+
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Do nothing."""
 
@@ -64,13 +81,28 @@ class Silent:
         """Do nothing."""
 
 
+class Quiet(Silent):
+    """Warnings and the result alone."""
+
+    speaks = True
+
+    def say(self, line: str) -> None:
+        """Print a warning."""
+        if line.startswith(WARNING):
+            tell(line)
+
+    def conclude(self, line: str) -> None:
+        """Print it."""
+        tell(line)
+
+
 class PlainLines:
     """For log files and pipes: a line every few seconds, and always the last one."""
 
     speaks = True
 
-    def __init__(self, total_steps: int, tags: Headline) -> None:
-        self._total, self._tags = total_steps, tags
+    def __init__(self, tags: Headline) -> None:
+        self._tags, self._total = tags, 0
         self._opened = time.monotonic()
         self._shown = 0.0
         self._pending = ""
@@ -79,11 +111,19 @@ class PlainLines:
         """Print immediately, so that a log file can be followed."""
         tell(line)
 
+    def conclude(self, line: str) -> None:
+        """Print it like any other."""
+        tell(line)
+
+    def begin(self, total_steps: int) -> None:
+        """Note of how many steps each line is to tell."""
+        self._total = total_steps
+
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print, unless the last line was printed less than two seconds ago."""
         shown = headline(metrics, self._tags, time.monotonic() - self._opened)
         # Kept if it is not printed now: `close` prints the last one.
-        self._pending = f"step {step:,}/{self._total:,}  {shown}"
+        self._pending = f"step {step:,}/{self._total:,}  {'  '.join(shown)}"
         if time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._flush()
 
@@ -97,44 +137,79 @@ class PlainLines:
             self._pending, self._shown = "", time.monotonic()
 
 
+class _Fitted:
+    """Texts in one line, as many as fit: the last ones are left out where a terminal is narrow."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts: Sequence[str] = texts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = ""
+        for text in self.texts:
+            longer = f"{line}  {text}".lstrip()
+            if len(longer) > options.max_width:
+                break
+            line = longer
+        yield Text(line, no_wrap=True, overflow="crop")
+
+
 class LiveBar:
-    """For terminals: a progress bar."""
+    """For terminals: a line with the bar, the steps and the time left, and below it one with the metrics."""
 
     speaks = True
 
-    def __init__(self, total_steps: int, tags: Headline) -> None:
+    def __init__(self, tags: Headline) -> None:
         self._tags = tags
         self._opened = time.monotonic()
-        self._console = Console()
+        self._console = Console(highlight=False, markup=False)
         self._bar = Progress(
-            TextColumn("[bold]training"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[headline]}"),
-            TextColumn("left"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TextColumn("{task.percentage:.0f}%"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self._console,
+            expand=True,
         )
-        self._task = self._bar.add_task("", total=total_steps, headline="")
-        self._live = Live(self._bar, console=self._console, refresh_per_second=4)
-        self._live.start()
+        self._metrics = _Fitted("first update")
+        self._live: Live | None = None
+        self._task = self._bar.add_task("", total=None, start=False)
 
     def say(self, line: str) -> None:
-        """Print above the bar."""
-        # A closed terminal must not end the run, here and below. No markup: a path may contain square brackets.
+        """Print above the bar; what does not fit is continued below itself."""
+        # A closed terminal must not end the run, here and below.
         with contextlib.suppress(OSError):
-            self._console.print(line, highlight=False, markup=False)
+            # The width is asked anew each time: the window may have been resized.
+            for part in fitted(line, self._console.width):
+                self._console.print(part, soft_wrap=True)
+
+    def conclude(self, line: str) -> None:
+        """Print it like any other."""
+        self.say(line)
+
+    def begin(self, total_steps: int) -> None:
+        """Show the bar."""
+        self._bar.update(self._task, total=total_steps)
+        self._bar.start_task(self._task)
+        self._live = Live(self, console=self._console, refresh_per_second=4)
+        with contextlib.suppress(OSError):
+            self._live.start()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._bar
+        yield self._metrics
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Move the bar."""
-        shown = headline(metrics, self._tags, time.monotonic() - self._opened)
+        self._metrics.texts = headline(metrics, self._tags, time.monotonic() - self._opened)
         with contextlib.suppress(OSError):
-            self._bar.update(self._task, completed=step, headline=shown)
+            self._bar.update(self._task, completed=step)
 
     def close(self) -> None:
         """Stop updating; the bar's last state stays on the screen."""
-        with contextlib.suppress(OSError):
-            self._live.stop()
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
 
 
 class Narrated:
@@ -156,6 +231,14 @@ class Narrated:
         """Print a line."""
         self._display.say(line)
 
+    def conclude(self, line: str) -> None:
+        """Print a line about how the run ended."""
+        self._display.conclude(line)
+
+    def begin(self, total_steps: int) -> None:
+        """Start showing progress."""
+        self._display.begin(total_steps)
+
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the workload's lines, then show the progress."""
         for line in self._narrate(step, metrics):
@@ -167,8 +250,8 @@ class Narrated:
         self._display.close()
 
 
-def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> str:
-    """Speed and the chosen metrics as one short text; `seconds` since the display was opened."""
+def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> list[str]:
+    """Speed and the chosen metrics, a short text each; `seconds` since the display was opened."""
     parts = []
     if "time/global_fps" in metrics:
         parts.append(f"{metrics['time/global_fps']:,.0f} steps/s")
@@ -177,12 +260,14 @@ def headline(metrics: Mapping[str, float], tags: Headline, seconds: float) -> st
             parts.append(f"{label} {timedelta(seconds=int(seconds))}")
         elif metrics.get(tag) is not None:  # absent, or null in the log because it was not finite
             parts.append(f"{label} {metrics[tag]:{form}}")
-    return "  ".join(parts)
+    return parts
 
 
-def open_display(world: World, total_steps: int, tags: Headline = ()) -> Display:
+def open_display(world: World, tags: Headline = (), detail: Detail = "normal") -> Display:
     """The display for this rank and this output; `tags`: the metrics to show, if the workload chooses them."""
     if not world.leads:
         return Silent()
+    if detail == "quiet":
+        return Quiet()
     tags = tags or _HEADLINE
-    return LiveBar(total_steps, tags) if is_terminal(sys.stdout) else PlainLines(total_steps, tags)
+    return LiveBar(tags) if is_terminal(sys.stdout) else PlainLines(tags)

@@ -2,23 +2,27 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from lockstep.reporting.drawing import pens
+from lockstep.reporting.drawing.drawing import Drawing, Picture
 from lockstep.storage.disk import temporary_name
 
 FASTEST_GIF = 50
 """Frames per second; viewers slow down a GIF that is faster."""
-_BACKGROUND, _INK = (16, 18, 24), (214, 218, 224)
 # Pixels.
-_CAPTION_HEIGHT = 28
+_LINE_HEIGHT = 20
+_MARGIN = 10
 _FONT_SIZE = 15
+_SPARE = 0.75
+"""Share of the width that a film's first caption may fill on one line: numbers grow, and an ending is added."""
 _PALETTE_SIZE = 255  # a GIF has 256 colours, one of which means that a pixel is unchanged
 # Seconds for which the last scene of an episode is shown.
 _PAUSE = 1.5
@@ -30,14 +34,19 @@ class Scene:
 
     text: str
     """For a terminal, with ANSI colours."""
-    image: NDArray[np.uint8]
-    """(height, width, 3) red, green, blue."""
+    image: NDArray[np.uint8] | Drawing
+    """(height, width, 3) red, green, blue; or a drawing, which is painted only where it is shown."""
     caption: str
-    """One line to put under the image."""
+    """What to put under the image; parts are separated by three spaces, where the line may be broken."""
     score: float = 0.0
     """The episode's return so far."""
     ended: bool = False
     """Whether this is the last scene of its episode."""
+
+    @cached_property
+    def drawing(self) -> Drawing:
+        """The image as a drawing."""
+        return Picture(self.image) if isinstance(self.image, np.ndarray) else self.image
 
 
 def write_gif(scenes: Iterable[Scene], path: Path, fps: float) -> None:
@@ -62,15 +71,15 @@ def write_mp4(scenes: Iterable[Scene], path: Path, fps: float) -> None:
     scenes = iter(scenes)
     first = next(scenes)
     # H.264 stores colour at half the resolution, so that both sides must be even.
-    size = _picture(first, even=True).size
+    paper = _Paper(first, even=True)
     temporary = _temporary(path)
     writer = imageio_ffmpeg.write_frames(
-        str(temporary), size, fps=fps, codec="libx264", quality=8, macro_block_size=2, ffmpeg_log_level="error"
+        str(temporary), paper.size, fps=fps, codec="libx264", quality=8, macro_block_size=2, ffmpeg_log_level="error"
     )
     try:
         writer.send(None)  # starts the generator, and ffmpeg with it
         for scene, last in _with_last(chain([first], scenes)):
-            frame = _picture(scene, even=True).tobytes()
+            frame = paper.print(scene).tobytes()
             # Frames of an MP4 all last equally long, so that a pause is a repeated frame.
             for _ in range(1 + (round(_PAUSE * fps) if scene.ended or last else 0)):
                 writer.send(frame)
@@ -110,9 +119,10 @@ class _Palette:
 
 def _timed(scenes: Iterable[Scene], fps: float) -> Iterator[Image.Image]:
     """Pictures with a palette and their duration in milliseconds."""
-    palette = _Palette()
+    palette, paper = _Palette(), None
     for scene, last in _with_last(scenes):
-        frame = palette.paint(_picture(scene))
+        paper = paper or _Paper(scene)
+        frame = palette.paint(paper.print(scene))
         frame.info["duration"] = round(1000 / fps + (1000 * _PAUSE if scene.ended or last else 0))
         yield frame
 
@@ -129,24 +139,33 @@ def _with_last(scenes: Iterable[Scene]) -> Iterator[tuple[Scene, bool]]:
         yield waiting, True
 
 
-def _picture(scene: Scene, even: bool = False) -> Image.Image:
-    """The image with its caption below; `even`: with both sides rounded up to even numbers."""
-    height, width, _ = scene.image.shape
-    step = 2 if even else 1
-    # -(-a // b) rounds up.
-    size = -(-width // step) * step, -(-(height + _CAPTION_HEIGHT) // step) * step
-    picture = Image.new("RGB", size, _BACKGROUND)
-    picture.paste(Image.fromarray(scene.image), (0, 0))
-    line = Image.new("L", (width, _CAPTION_HEIGHT))
-    ImageDraw.Draw(line).text((10, _CAPTION_HEIGHT // 2), scene.caption, fill=255, font=_font(), anchor="lm")
-    # Antialiased edges in four shades: a hundred would use up the palette of a GIF.
-    picture.paste(_INK, (0, height), line.point(lambda level: level // 64 * 85))
-    return picture
+class _Paper:
+    """The size of a film's frames, all as large as the first, and where the caption goes on them."""
 
+    def __init__(self, first: Scene, even: bool = False) -> None:
+        """`even`: round both sides up to even numbers."""
+        height, width, _ = first.drawing.paint().shape
+        self._width, self._top = width, height
+        # Decided once: a film's frames have one size, and a caption that became longer needs room by then.
+        narrow = pens.width_of(first.caption, _FONT_SIZE) > _SPARE * width - 2 * _MARGIN
+        self._lines = 2 if narrow else 1
+        step = 2 if even else 1
+        # -(-a // b) rounds up.
+        rows = height + _LINE_HEIGHT * self._lines + 8
+        self.size = -(-width // step) * step, -(-rows // step) * step
 
-@cache
-def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(_FONT_SIZE)
+    def print(self, scene: Scene) -> Image.Image:
+        """The image with its caption below, in smaller letters if it would not fit."""
+        picture = Image.new("RGB", self.size, pens.GROUND)
+        picture.paste(Image.fromarray(scene.drawing.paint()), (0, 0))
+        lines, size = pens.fitted(scene.caption, self._width - 2 * _MARGIN, _FONT_SIZE, self._lines)
+        text = Image.new("L", (self._width, self.size[1] - self._top))
+        pen, first = ImageDraw.Draw(text), (text.height - _LINE_HEIGHT * (len(lines) - 1)) / 2
+        for number, line in enumerate(lines):
+            pen.text((_MARGIN, first + number * _LINE_HEIGHT), line, fill=255, font=pens.font(size), anchor="lm")
+        # Antialiased edges in four shades: a hundred would use up the palette of a GIF.
+        picture.paste(pens.INK, (0, self._top), text.point(lambda level: level // 64 * 85))
+        return picture
 
 
 def _temporary(path: Path) -> Path:

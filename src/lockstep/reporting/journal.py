@@ -10,6 +10,7 @@ from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, from_json, to_json
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.health import StragglerWatch
+from lockstep.reporting.log_sinks import LoggedRun
 from lockstep.reporting.metrics import MetricsLog, Stats, merge, reduce
 from lockstep.reporting.monitor import ProcessUse, Telemetry
 from lockstep.storage.disk import write_atomically
@@ -46,16 +47,15 @@ class Journal:
     @classmethod
     def open(
         cls,
-        directory: Path,
+        run: LoggedRun,
         world: World,
-        resumed_at: int | None,
-        wandb: dict[str, Any] | None,
+        loggers: Iterable[str],
         still_ours: Callable[[], None],
     ) -> "Journal":
-        """The journal of a run; rank 0 keeps its log and watches the machine. `resumed_at`: the step of a resume."""
+        """The journal of a run; rank 0 keeps its log, hands it to `loggers` by their names and watches the machine."""
         if not world.leads:
-            return cls(directory, world, None, None, still_ours)
-        return cls(directory, world, MetricsLog(directory, resumed_at, wandb=wandb), Telemetry(), still_ours)
+            return cls(run.directory, world, None, None, still_ours)
+        return cls(run.directory, world, MetricsLog(run, loggers), Telemetry(), still_ours)
 
     def past(self) -> Iterable[Mapping[str, float]]:
         """The log points so far; on rank 0 alone."""

@@ -1,22 +1,18 @@
-"""TensorBoard and W&B behind a queue: they may fail, hang or be missing, and training neither waits nor stops."""
+"""Loggers behind a queue: they may fail, hang or be missing, and training neither waits nor stops."""
 
 import logging
 import queue
-import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
 
 from lockstep import failpoints
-from lockstep.storage.disk import write_atomically
-from lockstep.untrusted import read_regular
+from lockstep.reporting.log_sinks import CsvFile, LoggedRun, MLflow, TensorBoard, Trackio, WeightsAndBiases
 
 # Log points that may wait for a slow logger; further ones are dropped, so that memory stays bounded.
 _QUEUE_LENGTH = 1000
-# Bytes of the file wandb_id.
-_LONGEST_ID = 100
 _log = logging.getLogger(__name__)
 
 
@@ -28,15 +24,6 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Flush."""
-
-
-def _pass_over_tensorboard(args: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook` that ignores TensorBoard's own thread.
-
-    Its errors come back from the next call of the writer, and `Background` reports them once, without a traceback.
-    """
-    if not type(args.thread).__module__.startswith("tensorboard."):
-        threading.__excepthook__(args)
 
 
 class Background:
@@ -81,6 +68,8 @@ class Background:
                 failpoints.reach("logger")
                 logger.write(*point)
             logger.close()
+        except ModuleNotFoundError as error:
+            self._complain(f"its package is not installed: pip install {error.name}")
         except (Exception, SystemExit) as error:  # third-party code may raise anything; W&B exits without a login
             self._complain(f"{type(error).__name__}: {error}")
 
@@ -90,47 +79,16 @@ class Background:
         self._complained = True
 
 
-class TensorBoard:
-    """One series of event files; after a resume, viewers discard what was logged after the checkpoint."""
-
-    def __init__(self, directory: Path, resume_step: int | None) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # a second of imports, kept off the main thread
-
-        threading.excepthook = _pass_over_tensorboard
-        # purge_step makes viewers drop earlier events from that step on; a new run has none to drop.
-        used = directory.is_dir() and any(directory.iterdir())
-        first = 0 if resume_step is None else resume_step + 1
-        self._writer = SummaryWriter(str(directory), purge_step=first if used else None)
-
-    def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """Write one log point."""
-        for tag, value in values.items():
-            self._writer.add_scalar(tag, value, global_step=step, walltime=when)
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()
+_LOGGERS: Mapping[str, tuple[str, Callable[[LoggedRun], Logger]]] = {
+    "tensorboard": ("TensorBoard", TensorBoard),
+    "wandb": ("W&B", WeightsAndBiases),
+    "trackio": ("trackio", Trackio),
+    "mlflow": ("MLflow", MLflow),
+    "csv": ("metrics.csv", CsvFile),
+}
+"""By the name in `--loggers`: what it is called, and how it is opened."""
 
 
-class WeightsAndBiases:
-    """One W&B run per run directory, however often it is resumed."""
-
-    def __init__(self, directory: Path, **about: Any) -> None:
-        """`about`: further arguments of wandb.init, such as the project."""
-        import wandb  # an optional dependency
-
-        # The id is stored with the run, so that a resume continues the same W&B run.
-        id_file = directory / "wandb_id"
-        if not id_file.exists():
-            write_atomically(id_file, secrets.token_hex(8).encode())
-        identity = read_regular(id_file, _LONGEST_ID).decode("ascii")
-        same = {"id": identity, "resume": "allow", "allow_val_change": True}
-        self._run = wandb.init(name=directory.name, dir=str(directory), **same, **about)
-
-    def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
-        """Write one log point; W&B itself ignores steps that it already has."""
-        self._run.log({**values, "time": when}, step=step)
-
-    def close(self) -> None:
-        """Flush and finish the W&B run."""
-        self._run.finish()
+def open_loggers(names: Iterable[str], run: LoggedRun) -> list[Background]:
+    """Open these loggers, each on a thread of its own."""
+    return [Background(_LOGGERS[name][0], partial(_LOGGERS[name][1], run)) for name in names]

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from lockstep.reporting.loggers import Background, TensorBoard, WeightsAndBiases
+from lockstep.reporting.log_sinks import LoggedRun
+from lockstep.reporting.loggers import open_loggers
 from lockstep.storage.disk import write_atomically
 from lockstep.storage.run_directory import LONGEST_LINE, METRICS, WEIGHTS_HASH
 from lockstep.untrusted import (
@@ -98,15 +99,15 @@ def reduce(parts: list[Stats], world: "World") -> Stats:
 
 
 class MetricsLog:
-    """Writes log points to metrics.jsonl, TensorBoard and W&B. Rank 0 only; no failure in here stops training."""
+    """Writes log points to metrics.jsonl and to loggers. Rank 0 only; no failure in here stops training."""
 
-    def __init__(self, directory: Path, resume_step: int | None, *, wandb: Mapping[str, Any] | None = None) -> None:
-        """Continue a log after resume_step, removing later log points, or start a new one if it is None.
+    def __init__(self, run: LoggedRun, loggers: Iterable[str] = ()) -> None:
+        """Continue a log after the step of a resume, removing later log points, or start a new one.
 
-        `wandb`: arguments of `WeightsAndBiases`; None: W&B is not used.
+        `loggers`: the names of those to use.
         """
-        self._path = Path(directory) / METRICS
-        self._resume_step = resume_step
+        self._path = run.directory / METRICS
+        self._resume_step = run.resume_step
         # The file's size as far as it is ours; None until the log was cut to the resume step.
         self._end: int | None = None
         # Lines that could not be written yet.
@@ -114,9 +115,7 @@ class MetricsLog:
         self._complained = self._lost = False
         # Cuts the log now, before the run reads it or adds to it.
         self._append(b"")
-        self._loggers = [Background("TensorBoard", lambda: TensorBoard(Path(directory) / "tensorboard", resume_step))]
-        if wandb is not None:
-            self._loggers.append(Background("W&B", lambda: WeightsAndBiases(Path(directory), **wandb)))
+        self._loggers = open_loggers(loggers, run)
 
     def write(self, step: int, metrics: Mapping[str, float], fingerprint: str | None = None) -> None:
         """Write one log point; numbers that are not finite become null, which is all that JSON has for them.
@@ -129,18 +128,19 @@ class MetricsLog:
         known = {} if fingerprint is None else {WEIGHTS_HASH: fingerprint}
         point = {"step": step, "time": round(now, 3), **known, **values}
         self._append((json.dumps(point, allow_nan=False) + "\n").encode())
-        # TensorBoard and W&B have no null: such values are left out there.
+        # Loggers have no null: such values are left out there.
         numbers = {tag: value for tag, value in values.items() if value is not None}
         for logger in self._loggers:
             logger.offer(step, now, numbers)
 
     def rows(self) -> list[dict[str, float]]:
-        """The log points so far, a dictionary each; of a very long log only the last 64 MB."""
+        """The numbers of the log points so far, a dictionary each; of a very long log only the last 64 MB."""
         try:
             lines = [line for _, line in lines_from_end(self._path, LONGEST_LINE, _IN_MEMORY)]
         except OSError:
             return []
-        return [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
+        points = [parse_json(line) for line in reversed(lines) if _step_of(line) < math.inf]
+        return [{tag: value for tag, value in point.items() if tag != WEIGHTS_HASH} for point in points]
 
     def sync(self) -> None:
         """Wait until everything written is on disk."""

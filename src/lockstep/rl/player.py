@@ -63,6 +63,14 @@ class PolicyPlayer:
         if self._policy is not None:
             self._policy.forget(None if ended is None else ended.to(self._device))
 
+    def memory(self, count: int) -> dict[str, Tensor]:
+        """A copy of the memory of `count` environments (B first); empty if the network has none."""
+        return {name: part.clone() for name, part in self._policy_of(count).state().items()}
+
+    def remember(self, count: int, memory: dict[str, Tensor]) -> None:
+        """Continue with a memory that `memory` returned."""
+        self._policy_of(count).load({name: part.to(self._device) for name, part in memory.items()})
+
     def _outputs(self, observation: Any) -> Tensor:
         policy = self._policy_of(len(observation))
         # What a user passes in may not fit the network; torch's own error is the best description of how.

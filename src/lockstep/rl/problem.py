@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from lockstep.envs.spaces import Actions, Continuous, Discrete, MultiDiscrete, Part
-from lockstep.envs.vector_env import BatchedEnv, TeamEnv, VectorEnv
+from lockstep.envs.vector_env import BatchedEnv, TeamEnv
 from lockstep.errors import UserError
 from lockstep.rl.distributions import (
     ActionFamily,
@@ -127,9 +127,10 @@ class TeamProblem:
     name: str
     observation_shape: tuple[int, ...]
     """(agents, ...): the observations of all agents of one environment."""
-    action_count: int
+    actions: Discrete | Continuous
+    """Of each agent."""
     make_env: Callable[[Tensor, int], TeamEnv]
-    make_test: Callable[[Tensor, int], VectorEnv]
+    make_test: Callable[[Tensor, int], BatchedEnv]
     """Environments for evaluation, with one reward for the whole team."""
     image_bytes: bool = False
     """Whether observations are images of bytes (uint8); else they are float32."""
@@ -143,6 +144,13 @@ class TeamProblem:
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
     restarts: bool = False
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
+    alone: bool = False
+    """Whether there is one agent, in an environment that knows of no others: only training gives it an axis."""
+
+    @property
+    def shown_shape(self) -> tuple[int, ...]:
+        """The observation that a trained model acts on: (agents, ...), or (...) for an agent alone."""
+        return self.observation_shape[1:] if self.alone else self.observation_shape
 
     def refuse_inexact_resume(self, sync: str) -> None:
         """Raise UserError if a resumed run could not end in the same bits although it is asked to."""

@@ -38,7 +38,8 @@ def policy_program(
     memory = StatefulPolicy(network, count, device).memory
     names = [f"memory_{number}" for number in range(len(memory))]
     dtype = torch.uint8 if problem.image_bytes else torch.float32
-    observation = torch.zeros(count, *problem.observation_shape, dtype=dtype)
+    shape = problem.shown_shape if isinstance(problem, TeamProblem) else problem.observation_shape
+    observation = torch.zeros(count, *shape, dtype=dtype)
     return Program(
         _Acts(network, mode),
         {"observation": observation, **{name: part.cpu() for name, part in zip(names, memory, strict=True)}},

@@ -3,19 +3,28 @@
 import contextlib
 import logging
 import os
+import platform
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from lockstep.compute import kernels, random
 from lockstep.compute.machine import is_arm
 from lockstep.config.run_settings import RunSettings
+from lockstep.config.values import shown
 from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.launch.environment import local_size
 from lockstep.launch.resources import threads_per_rank
 
 _log = logging.getLogger(__name__)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+_VERSIONS = {"cuda": 2}
+"""How Lockstep itself adds and multiplies in exact mode, by device; 1 where it is not named.
+
+To be raised by a change that gives an exact run other bits. GPU 2: lanes are recorded and compiled.
+"""
 
 
 @contextlib.contextmanager
@@ -37,6 +46,39 @@ def restored() -> Iterator[None]:
         kernels.use(own_kernels)
         if workspace is None:
             os.environ.pop(_CUBLAS, None)
+
+
+def identity(run: RunSettings, world: World) -> dict[str, Any]:
+    """What decides the bits of an exact run besides its settings and data: two runs with equal ones end in the same."""
+    device = world.device
+    found: dict[str, Any] = {"arithmetic": _VERSIONS.get(device.type, 1), "torch": str(torch.__version__)}
+    if device.type == "cuda":
+        return found | {
+            "GPU": torch.cuda.get_device_name(device),
+            "compile": run.compile,
+            "own kernels": "on" if kernels.used() else "off",
+        }
+    # Products are computed by other instructions on other processors.
+    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    return found | {"processor": processor, "threads": torch.get_num_threads()}
+
+
+def refuse_other(path: str, stored: Any, run: RunSettings, world: World) -> None:
+    """Raise UserError if an exact run cannot go on to the bits it would have had.
+
+    `stored`: what `identity` returned when the checkpoint at the path was made; None if it is older than that.
+    """
+    if world.sync != "exact":
+        return
+    before = stored if isinstance(stored, dict) else {"arithmetic": 1}
+    now = identity(run, world)
+    changed = [name for name in now if name in before and before[name] != now[name]]
+    if changed:
+        then, here = (", ".join(f"{name} {shown(facts[name])}" for name in changed) for facts in (before, now))
+        raise UserError(
+            f"{path}: was made with {then}, and this run has {here}, so exact could not go on to the same bits; resume "
+            "it where it was made or with --sync fast, or start a new run there with --branch-from"
+        )
 
 
 def settle_kernels(world: World) -> None:

@@ -1,7 +1,7 @@
 """The contract between the loop, which decides *when*, and a learner, which decides *what*."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -55,6 +55,10 @@ class Learner(ABC):
     """Whether a lower value of that is better."""
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
+
+    safe_point: Callable[[str], None] = staticmethod(lambda part: None)
+    """To be called, with the part of the update (acting, learning), wherever a long update may be abandoned: between
+    environment steps and gradient steps, by all ranks equally often. Without such calls an update always ends."""
 
     data_record: Mapping[str, str] = MappingProxyType({})
     """Facts about the data, its `digest` among them, which are kept with the weights; empty if there are none."""

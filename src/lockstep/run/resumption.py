@@ -11,9 +11,10 @@ from lockstep.config.values import shown
 from lockstep.distributed.world import World
 from lockstep.errors import LockstepError, NoValidCheckpoint, UserError, from_json, to_json
 from lockstep.launch.failures import is_out_of_memory
+from lockstep.run import arithmetic
 from lockstep.run.learner import Learner, refuse_other_record
 from lockstep.storage import checkpoint, checkpoint_retention
-from lockstep.storage.manifest import MADE_WITH, Damaged, Manifest
+from lockstep.storage.manifest import COMPUTED_WITH, MADE_WITH, Damaged, Manifest
 from lockstep.storage.outline import find_misfit, notes_problem, state_problem
 from lockstep.storage.run_directory import RunDirectory
 
@@ -86,6 +87,8 @@ class Resumption:
             return self._refused[path.name]
         manifest = checkpoint.expected_manifest(path, self._expected())
         refuse_other_record(str(path), manifest.lookup("data"), self.learner.data_record)
+        if manifest.lookup("sync") == "exact":
+            arithmetic.refuse_other(str(path), manifest.lookup(COMPUTED_WITH), self.config.run, self.world)
         try:
             state = checkpoint.read_state(path, manifest)
         except NoValidCheckpoint as damage:
@@ -107,13 +110,16 @@ class Resumption:
         if misfit is None:
             return ""
         changed = self._changed(manifest)
+        if misfit.lane_lacks and not changed:
+            # Its files match their hashes: most likely an earlier version made it, whose state had less in it.
+            return f"{misfit.problem}; if an earlier version made it, a new run takes its weights: --load-model RUN"
         if not changed or not misfit.by_settings:
             return misfit.problem
         if misfit.problem.startswith(checkpoint.MODEL):
             shaping = self._changed(manifest, of_network=True) or changed
             raise UserError(
-                f"{path}: {misfit.problem}; a run keeps its network: it was made with {shaping}; give what it had, or "
-                "take over its weights alone, as far as they fit, in a new run with --load-model"
+                f"{path} was made with {shaping}, and a run keeps its network ({misfit.problem}); give what it had, "
+                "or take over its weights alone, as far as they fit, in a new run with --load-model"
             )
         # Other shapes that follow from settings are left to the learner: it may accept them, or name the setting.
         return ""
@@ -129,7 +135,9 @@ class Resumption:
         except UserError as error:
             # The learner says what does not fit; which setting was another one is known here.
             changed = self._changed(checkpoint.read_manifest(path))
-            raise UserError(f"{error}; {path} was made with {changed}" if changed else str(error)) from error
+            if not changed:
+                raise
+            raise UserError(f"{path} was made with {changed}: give the settings it had ({error})") from error
         except _UNFIT as error:
             problem = f"{type(error).__name__}: {error}"
             if is_out_of_memory(problem):
@@ -142,7 +150,7 @@ class Resumption:
         changed = self._changed(checkpoint.read_manifest(path))
         if changed:
             raise UserError(
-                f"{path}: cannot be resumed ({problem}); it was made with {changed}: give the settings it had"
+                f"{path} was made with {changed}: give the settings it had; so it cannot be resumed ({problem})"
             )
         return problem
 

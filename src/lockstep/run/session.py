@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,22 +12,23 @@ from lockstep import failpoints
 from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
-from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, StoppedOnRequest
-from lockstep.launch.environment import job
+from lockstep.errors import LockstepError, NoValidCheckpoint, StoppedOnRequest
 from lockstep.launch.heartbeat import FINISHED, Heartbeat
 from lockstep.launch.stop_request import Interrupted
-from lockstep.reporting.display import Display, Narrated, Narrator, open_display
+from lockstep.reporting.display import Detail, Display, Narrated, Narrator, open_display
 from lockstep.reporting.journal import Journal
+from lockstep.reporting.log_sinks import LoggedRun
 from lockstep.run import arithmetic, consensus
 from lockstep.run.learner import Learner
 from lockstep.run.loop import Loop
+from lockstep.run.opened_directory import disk_errors, opened
 from lockstep.run.resumption import Resumption
 from lockstep.run.starting_point import StepBack, is_checkpoint
 from lockstep.run.warm_start import ModelReader, warm_start
-from lockstep.storage import checkpoint_retention, weights
+from lockstep.storage import checkpoint, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
-from lockstep.storage.manifest import MADE_WITH, step_name
+from lockstep.storage.manifest import COMPUTED_WITH, MADE_WITH, step_name
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.run_events import Kind, note
 from lockstep.storage.run_status import RunFacts, State
@@ -53,6 +54,10 @@ class Session:
         facts: RunFacts,
     ) -> None:
         self._facts = facts
+        # The state before a long update, which a stop would abandon.
+        self._kept: SaveRequest | None = None
+        # The update at which the same command would begin: that of the last checkpoint, or the first.
+        self._begins_at = 0
         self._run, self._workload, self._world, self._say = run, workload, world, say
         self.learner = learner
         self._config = config
@@ -86,6 +91,7 @@ class Session:
             return False
         path, remembered = found
         notes |= remembered
+        self._begins_at = self.learner.updates
         self._say(f"resumed from {path.name} (update {self.learner.updates:,})")
         if back is not None:
             self._say(self._led_on_disk(partial(set_aside, root, self.learner.steps, back.aside)))
@@ -130,18 +136,49 @@ class Session:
 
     def _led_on_disk(self, write: Callable[[], T]) -> T:
         def on_disk() -> T:
-            with _disk_errors():
+            with disk_errors():
                 return write()
 
         return self._world.led(on_disk)
 
     def save(self, notes: dict[str, float]) -> None:
         """Begin a checkpoint of the run as it is now; it is written while the training continues."""
+        self._checkpointer.save(self._request(notes))
+        self._begins_at = self.learner.updates
+
+    def _request(self, notes: dict[str, float]) -> SaveRequest:
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
-        extra = {"updates": self.learner.updates, "sync": self._world.sync, MADE_WITH: self._config_text}
+        extra: dict[str, Any] = {"updates": self.learner.updates, "sync": self._world.sync}
+        extra[MADE_WITH] = self._config_text
+        if self._world.sync == "exact":
+            extra[COMPUTED_WITH] = arithmetic.identity(self._config.run, self._world)
         extra |= _data_of(self.learner)
-        self._checkpointer.save(SaveRequest(snapshot, self.learner.steps, extra))
+        return SaveRequest(snapshot, self.learner.steps, extra)
+
+    def keep(self, notes: dict[str, float]) -> None:
+        """Keep the run as it is now for `save_kept`, unless a restart would begin here anyway, or memory is short."""
+        # The last one first: there need not be room for both.
+        self._kept = None
+        if self._begins_at == self.learner.updates:
+            return
+        request = self._request(notes)
+        # A checkpoint has parts of all ranks, so all of them keep theirs or none does.
+        if not self._world.agree(int(not request.fits_twice())):
+            self._kept = request.copy()
+
+    def save_kept(self) -> str:
+        """Write what was kept; returns where a restart begins."""
+        if self._kept is not None:
+            fingerprint = checkpoint.weights_hash(self._kept.snapshot.model)
+            self._world.check_replicas(fingerprint, f"step {self._kept.step:,}")
+            self._checkpointer.save(self._kept)
+        self._checkpointer.settle()
+        if self._kept is None and (lost := self.learner.updates - self._begins_at):
+            return f"{lost} update(s) are lost: the same command continues from the newest checkpoint"
+        if not self.learner.updates:
+            return "nothing to save yet: the same command starts anew"
+        return "saved: the same command continues from there"
 
     def _make_ready(self) -> None:
         self._may_publish()
@@ -202,26 +239,29 @@ def train(
     step_back: StepBack | None = None,
     reader: ModelReader | None = None,
     facts: RunFacts | None = None,
+    detail: Detail = "normal",
 ) -> Learner:
     """Train a run to its end, from its newest checkpoint if it has one. Called by every rank.
 
     `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`. `facts`: the preset
-    and what differs from it, for lists of runs.
+    and what differs from it, for lists of runs. `detail`: how much is shown.
     """
     world = world.with_lanes(config.effective_lanes, config.run.sync)
-    with arithmetic.restored(), _opened(run, world) as may_publish:
+    with arithmetic.restored(), opened(run, world) as may_publish:
         arithmetic.fix(config.run, world)
+        display = open_display(world, config.headline, detail)
+        # Before the environments are built or data is read, which can take minutes.
+        for line in plan:
+            display.say(line)
         learner = build(config, world)
         consensus.compare(world, consensus.data_facts(learner.data_digest))
-        display = open_display(world, learner.total_steps, config.headline)
         session = Session(run, workload, config, world, learner, display.say, may_publish, facts or RunFacts())
         try:
-            for line in plan:
-                display.say(line)
             notes: dict[str, float] = {}
             resumed = session.resume(notes, step_back)
             if not resumed:
                 session.begin(reader)
+            narrator = narrator if detail == "verbose" else None
             return _conduct(session, run, config, world, learner, display, narrator, notes if resumed else None)
         finally:
             display.close()
@@ -242,8 +282,15 @@ def _conduct(
     failpoints.reach("resume")
     session.write_config()
     failpoints.reach("resume")
-    wandb = config.about_to_wandb() if config.run.wandb else None
-    journal = Journal.open(run.path, world, learner.steps if resumed else None, wandb, session.still_ours)
+    logged = LoggedRun(
+        directory=run.path,
+        resume_step=learner.steps if resumed else None,
+        project=config.run.wandb_project,
+        entity=config.run.wandb_entity,
+        settings=config.values(),
+        score=f"eval/{learner.score_name}",
+    )
+    journal = Journal.open(logged, world, config.run.logger_names, session.still_ours)
     if narrator is not None:
         display = Narrated(display, narrator, journal.past())
     failpoints.reach("resume")
@@ -261,18 +308,19 @@ def _conduct(
             # At once: from here on the branch needs its source no more.
             session.save(loop.notes)
         if learner.done():
-            display.say(f"the run is at its end: give it more with {config.length_flag} N")
+            display.conclude(f"the run is at its end: give it more with {config.length_flag} N")
+        display.begin(learner.total_steps)
         loop.run()
         session.keep_weights("final", loop.notes["best"])
         display.close()  # the last line of progress comes first
-        display.say(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
+        display.conclude(f"done: {learner.steps:,} steps, {learner.updates:,} updates, {run.path}")
         if learner.done():
             status = "finished"
             session.note_event("finished", "complete")
         else:
             most = config.run.max_updates
             limit = "max-updates" if most and learner.updates >= most else "max-hours"
-            display.say(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
+            display.conclude(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
             session.note_event("stopped", f"by --{limit}")
     except LockstepError as error:
         # Whatever else ends a rank, a launcher notes: it knows which rank was the cause.
@@ -284,37 +332,3 @@ def _conduct(
         run.note_end(world, status, learner.steps, loop.notes["best"])
     Heartbeat.of_this_rank().tell(learner.steps, FINISHED)
     return learner
-
-
-@contextlib.contextmanager
-def _opened(run: RunDirectory, world: World) -> Iterator[Callable[[], None]]:
-    """The run's directory, written to by this world only; where rank 0 cannot have it, all ranks raise its error.
-
-    Gives what raises on rank 0 once a later world has taken the directory over.
-    """
-    check: Callable[[], None] = lambda: None  # noqa: E731
-    with contextlib.ExitStack() as stack:
-
-        def open_it() -> None:
-            nonlocal check
-            with _disk_errors():
-                # Our launcher has made the directory; under another one it is removed if the start is refused.
-                stack.enter_context(run.prepared(keeps=job() is not None))
-                check = stack.enter_context(run.locked(job())).check
-                checkpoint_retention.sweep(run.path)
-                run.write_system(world)
-
-        world.led(open_it)
-        yield check
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    """A disk that refuses to be written to ends the run with one line."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or "the run's directory"
-        raise RunFailed(
-            f"{where}: cannot be written ({error.strerror}); make room, then the same command continues"
-        ) from error

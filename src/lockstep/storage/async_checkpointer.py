@@ -27,6 +27,15 @@ class SaveRequest:
     step: int
     extra: dict[str, Any]
 
+    def fits_twice(self) -> bool:
+        """Whether this host's memory has room for a copy."""
+        parts = [self.snapshot.model, self.snapshot.optimizer, *self.snapshot.lanes.values()]
+        return sum(map(stored_size, parts)) < _SHARE_OF_FREE_MEMORY * psutil.virtual_memory().available
+
+    def copy(self) -> "SaveRequest":
+        """The same in memory that training does not touch."""
+        return SaveRequest(_copy(self.snapshot), self.step, self.extra)
+
 
 class AsyncCheckpointer:
     """Copies a run's state to host memory, which is all that training waits for, and writes the copy in the background.
@@ -62,15 +71,15 @@ class AsyncCheckpointer:
             # Already reported by the thread. The next checkpoint may succeed, so training continues.
             self._failure = None
         self._raise_failure()
-        copied = _fits_twice(order.snapshot)
+        copied = order.fits_twice()
         if copied:
-            order = SaveRequest(_copy(order.snapshot), order.step, order.extra)
+            order = order.copy()
         # Daemon: a write that hangs must not keep a failing process alive.
         self._thread = threading.Thread(target=self._write, args=(order,), name="checkpointer", daemon=True)
         self._thread.start()
         if not copied:
-            # The thread reads the live tensors, which training must not change until it is done. Each rank decides
-            # this by its own memory: the thread's collectives are the same either way.
+            # Without room for a copy the thread reads the live tensors, which training must not change until it is
+            # done. Each rank decides this by its own memory: the thread's collectives are the same either way.
             self._join()
 
     def settle(self) -> None:
@@ -108,12 +117,6 @@ class AsyncCheckpointer:
             self._say(f"warning: {failure}")
         except Exception as failure:  # re-raised by `save` or `settle`, in the thread that trains
             self._failure = failure
-
-
-def _fits_twice(snapshot: Snapshot) -> bool:
-    """Whether host memory has room for a copy; without it, training waits for the disk instead."""
-    parts = [snapshot.model, snapshot.optimizer, *snapshot.lanes.values()]
-    return sum(map(stored_size, parts)) < _SHARE_OF_FREE_MEMORY * psutil.virtual_memory().available
 
 
 def _copy(snapshot: Snapshot) -> Snapshot:

@@ -29,6 +29,8 @@ STATE = "state.json"
 CONFIG = "config.yaml"
 MADE_WITH = "config"
 """The key in `extra` for the configuration that a checkpoint was made with."""
+COMPUTED_WITH = "computed_with"
+"""The key in `extra` for what decided the bits of an exact run; see run/arithmetic.py."""
 _LANES = "lanes"
 _CHANGED = "content changed, its sha256 is not the one in the manifest"
 # Texts are parsed as a whole, so their sizes are limited (bytes). Tensor files are checked by their headers instead.

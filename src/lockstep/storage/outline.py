@@ -6,7 +6,7 @@ belongs to this learner and not to another one. It is checked before any tensor 
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Limits for values in state.json. No learner comes near them, and arithmetic on larger numbers could overflow.
 _LONGEST_TEXT = 1000
 _LARGEST = 1e300
+_WHOLE = (MODEL, OPTIMIZER)  # Files that belong to no lane.
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Misfit:
     problem: str
     by_settings: bool
     """Whether different settings can explain it; otherwise the file is damaged or of something else."""
+    lane_lacks: bool = False
+    """Whether a tensor is missing in a lane's state: if no setting explains it, an earlier version wrote none."""
 
 
 def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | None:
@@ -43,7 +46,7 @@ def find_misfit(path: Path, manifest: Manifest, like: "Snapshot") -> Misfit | No
         with open_listed(path, name, manifest.files[name]) as file:
             forms = plain_names(read_header(file)[0])
         found += [
-            Misfit(f"{name}: {misfit.problem}", misfit.by_settings)
+            replace(misfit, problem=f"{name}: {misfit.problem}", lane_lacks=misfit.lane_lacks and name not in _WHOLE)
             for misfit in _differences(forms, specs_of(plain_names(tensors)), exactly)
         ]
     # False sorts first: a difference that no setting explains is the more serious one.
@@ -60,7 +63,8 @@ def _differences(
     for name in sorted(stored.keys() | expected.keys()):
         have, want = stored.get(name), expected.get(name)
         if have is None or want is None:
-            yield Misfit(f"tensor {shown(name)} is {'missing' if have is None else 'not expected'}", True)
+            fault = "missing" if have is None else "not expected"
+            yield Misfit(f"tensor {shown(name)} is {fault}", by_settings=True, lane_lacks=have is None)
         elif have != want:
             # Settings change sizes and precisions, but not the number of axes, nor floats into integers or flags.
             same_kind = len(have.shape) == len(want.shape) and _kind(have) == _kind(want)

@@ -36,7 +36,8 @@ WEIGHTS_HASH = "weights_sha256"
 """The one value of a log point that is no number: the hash of the weights at its step. Not every point has it."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""
-_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", "wandb_id", EVENTS)
+_FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", EVENTS)
+_FILES_OF_LOGGERS = ("metrics.csv", "wandb_id", "trackio_id", "mlflow_id")
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.
 _SMALL = 1 << 20
 _NAME = re.compile(RUN_NAME)
@@ -137,7 +138,10 @@ class RunDirectory:
 
     def refuse_foreign(self) -> None:
         """UserError unless everything the run writes to is a folder or a regular file of its own, not a link."""
-        for names, is_own, kind in ((_FOLDERS, is_folder, "folder"), (_FILES, is_file, "regular file")):
+        for names, is_own, kind in (
+            (_FOLDERS, is_folder, "folder"),
+            ((*_FILES, *_FILES_OF_LOGGERS), is_file, "regular file"),
+        ):
             for path in (self.path / name for name in names):
                 # lexists: writing to a dangling link would create its target, outside the run.
                 if os.path.lexists(path) and not is_own(path):
@@ -212,7 +216,7 @@ class RunDirectory:
             _log.warning("%s: status not written (%s); training continues", self.path, error.strerror)
 
     def log_points(self) -> list[dict[str, Any]]:
-        """Every log point of metrics.jsonl: step, time and tags; empty before the first one."""
+        """Every log point of metrics.jsonl: step, time and tags, some with WEIGHTS_HASH; empty before the first one."""
         path = self.path / METRICS
         try:
             # A run in progress may be in the middle of writing a line, so only complete ones are read.

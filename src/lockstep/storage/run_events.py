@@ -58,8 +58,10 @@ def _event(line: bytes) -> Event | None:
     except ValueError:
         return None
     match content:
-        case {"time": int() | float() as when, "kind": str(kind), "text": str(text), "step": step} if (
-            kind in KINDS and 0 <= when <= _LATEST and (step is None or is_counter(step))
+        case {"time": int() | float() as when, "kind": str(kind), "text": str(text), **more} if (
+            kind in KINDS and 0 <= when <= _LATEST
         ):
-            return Event(float(when), kind, text, step)
+            step = more.get("step")
+            if step is None or is_counter(step):
+                return Event(float(when), kind, text, step)
     return None

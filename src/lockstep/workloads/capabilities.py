@@ -1,7 +1,7 @@
 """Optional capabilities of workloads, one small protocol each. A workload has a capability if it has its methods."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -177,11 +177,84 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class TakesOtherData(Protocol):
+    """Trains on data, and its models can act on other data, such as newer."""
+
+    def with_data(self, config: Any, data: str, trained_on: Mapping[str, str] | None) -> Any:
+        """A trained model's configuration for other data; `trained_on`: facts that it kept about its own."""
+
+
+@dataclass(frozen=True)
+class TradeRequest:
+    """What `lockstep trade` asks a workload to do."""
+
+    config: Any
+    learner: "Learner"
+    account: Path
+    """The file that keeps the account between days; made if it does not exist."""
+    symbol: str = ""
+    """What to trade; empty = the account's, or the only one of the data."""
+    trained_on: Mapping[str, str] | None = None
+    """Facts about the data that were kept with the model; None = unknown."""
+
+
+@runtime_checkable
+class TradesOnPaper(Protocol):
+    """Decides what to do on the newest day of data, with an account that is kept from day to day."""
+
+    def trade(self, request: TradeRequest) -> Results:
+        """Take up the account, decide on every new day, and write it."""
+
+
+@runtime_checkable
 class AnswersInputs(Protocol):
     """Predicts for inputs that a caller of the API has at hand."""
 
     def predictor(self, config: Any, learner: Any, world: "World") -> Callable[[Any], Any]:
         """A function from inputs to predictions on the CPU, in the forms that suit the workload."""
+
+
+@dataclass(frozen=True)
+class ForecastRequest:
+    """What `lockstep predict` asks about something that is in progress."""
+
+    simulate: int = 0
+    """Games to play out to the end; 0 = the next step alone."""
+    seed: int = 2025
+    """Seed of these games."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """What the caller knows about the next step and the data does not say, by name; cricket: striker, bowler, ..."""
+
+
+class Forecast(Protocol):
+    """What is expected of something that is in progress."""
+
+    over: bool
+    """Whether it has ended, so that nothing is left to forecast."""
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+
+    def table(self) -> str:
+        """As text."""
+
+
+class Forecaster(Protocol):
+    """Forecasts things that are in progress, given by a file, a folder, a zip, or - for the standard input."""
+
+    def forecasts(self, source: str, request: ForecastRequest) -> Iterator[Forecast]:
+        """One forecast for each of them."""
+
+    def write_steps(self, source: str, path: Path) -> int:
+        """Write what was predicted at each of their past steps to a file (csv, json, parquet); returns how many."""
+
+
+@runtime_checkable
+class ForecastsProgress(Protocol):
+    """Forecasts how something that is in progress goes on."""
+
+    def forecaster(self, config: Any, learner: Any, world: "World") -> Forecaster:
+        """A forecaster that uses a trained model."""
 
 
 @runtime_checkable
@@ -269,9 +342,11 @@ VERBS: Mapping[type, str] = {
     HoldsArenas: "let several players meet",
     KeepsBlotter: "keep a blotter",
     Predicts: "be measured on data",
+    ForecastsProgress: "forecast something in progress",
     Exports: "be exported",
     HasPeers: "be trained by another program",
     Records: "record episodes",
+    TradesOnPaper: "trade from day to day",
 }
 """Completes "NAME: cannot ..." in the error message for a workload without the capability."""
 

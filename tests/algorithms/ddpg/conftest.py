@@ -8,6 +8,7 @@ from lockstep.algorithms.ddpg.settings import DDPGSettings, TeamMLPSettings
 from lockstep.compute import random
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
+from lockstep.envs.spaces import Discrete
 from lockstep.envs.vector_env import Transition
 from lockstep.rl.problem import TeamProblem
 
@@ -84,7 +85,7 @@ def _learner(world=None, pool=None, pool_update_every=0, **changes):
     problem = TeamProblem(
         name="matching",
         observation_shape=(AGENTS, ACTIONS + 1),
-        action_count=ACTIONS,
+        actions=Discrete(ACTIONS),
         make_env=Matching,
         make_test=lambda index, seed: Matching(index, seed, team_reward=True),
         pool_update_every=pool_update_every,

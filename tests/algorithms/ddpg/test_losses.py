@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.algorithms.ddpg.actions import ActionVectors
+from lockstep.algorithms.ddpg.actions import DiscreteVectors
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.networks import Sizes, build_networks
 from lockstep.rl.replay import Column, Replay
 from lockstep.rl.target_networks import target_of
 
-VECTORS = ActionVectors("softmax", 2, stores_actions=False)
+VECTORS = DiscreteVectors("softmax", 2, stores_actions=False)
 
 
 class Outputs(nn.Module):
@@ -121,7 +121,7 @@ def test_each_loss_has_gradients_for_its_own_network_only(algo, values, stores_a
     sizes = Sizes(features=3, agents=2, actions=4, hidden=8, critics=2)
     networks = build_networks(algo, sizes, 1, values)
     actor, critic = networks.actor, networks.critic
-    vectors = ActionVectors("softmax", 4, stores_actions=stores_actions)
+    vectors = DiscreteVectors("softmax", 4, stores_actions=stores_actions)
     columns = {
         "observation": Column((2, 3)),
         "action": vectors.replay_column(2),

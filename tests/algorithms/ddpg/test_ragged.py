@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.algorithms.ddpg.actions import ActionVectors
+from lockstep.algorithms.ddpg.actions import DiscreteVectors
 from lockstep.algorithms.ddpg.collector import ragged_columns
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.rl.replay import Column, Replay
 
-VECTORS = ActionVectors("softmax", 2, stores_actions=False)
+VECTORS = DiscreteVectors("softmax", 2, stores_actions=False)
 
 
 class Indifferent(nn.Module):

@@ -3,6 +3,7 @@ import pytest
 from lockstep.algorithms.ddpg.settings import DDPGSettings, TeamMLPSettings
 from lockstep.config.config import Layout
 from lockstep.config.fields import describe_fields
+from lockstep.envs.spaces import Discrete
 from lockstep.errors import UserError
 from lockstep.rl.problem import TeamProblem
 
@@ -74,7 +75,7 @@ def test_every_field_has_a_line_of_help():
 
 
 def test_the_network_takes_its_shapes_from_the_problem_and_its_structure_from_the_algorithm():
-    problem = TeamProblem(name="p", observation_shape=(3, 5), action_count=4, make_env=None, make_test=None)
+    problem = TeamProblem(name="p", observation_shape=(3, 5), actions=Discrete(4), make_env=None, make_test=None)
     config = make(algo="maddpg", twin_critics=True, hidden_size=16, hidden_layers=1)
     shapes = {name: tuple(value.shape) for name, value in config.network.build(problem, config).state_dict().items()}
     # A central critic sees its own 5 features and of each of the two others 5 features and 4 actions: 5 + 2 x 9 = 23.
@@ -83,6 +84,6 @@ def test_the_network_takes_its_shapes_from_the_problem_and_its_structure_from_th
 
 
 def test_the_mlp_refuses_observations_that_are_neither_vectors_nor_images():
-    problem = TeamProblem(name="p", observation_shape=(3, 8, 8), action_count=4, make_env=None, make_test=None)
+    problem = TeamProblem(name="p", observation_shape=(3, 8, 8), actions=Discrete(4), make_env=None, make_test=None)
     with pytest.raises(UserError, match=r"network mlp: p shows each agent an array \(8, 8\); allowed"):
         make().network.build(problem, make())

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from lockstep.algorithms.ppo.algorithm import PPO
+from lockstep.algorithms.ppo.collector import collect
 from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.config.config import Layout
 from lockstep.distributed.world import World
@@ -141,7 +142,7 @@ def test_a_rollout_is_learned_from_with_the_moments_it_was_collected_with():
     learner = make(**NORMALISED)
     learner.step()
     (collector,) = learner._collectors
-    collector.collect(learner.updates)
+    collect([collector], learner.updates)
     again = learner.model(collector.rollout.observation.flatten(0, 1))[1]
     torch.testing.assert_close(again, collector.rollout.value.flatten(), rtol=1e-4, atol=1e-5)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from lockstep.algorithms.ppo.collector import collect
 from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.algorithms.ppo.losses import Minibatch, PPOLoss, Sequences
 from lockstep.algorithms.ppo.settings import PPOSettings
@@ -134,7 +135,7 @@ def test_learning_sees_what_acting_saw(length, sync):
     for _ in range(2):
         learner.step()
     for collector in learner._collectors:
-        collector.collect(learner.updates)
+        collect([collector], learner.updates)
     orders = [learner._order(lanes, 0) for lanes in learner._world.lanes.cohorts]
     learner._choose(orders, learner._advantage_moments(orders), 1)
     for batches in learner._batches:
@@ -177,7 +178,7 @@ def test_a_cut_episode_is_valued_with_its_memory_and_the_next_begins_without():
     value, forget = collector._policy.value, collector._policy.forget
     collector._policy.value = lambda observation: seen.append(collector._policy.memory[0].clone()) or value(observation)
     collector._policy.forget = lambda ended: seen.append(ended.clone()) or forget(ended)
-    collector.collect(1)
+    collect([collector], 1)
     collector.estimate()
     for memory, ended in zip(seen[0:-1:2], seen[1:-1:2], strict=True):
         assert bool(memory[ended].any(1).all())

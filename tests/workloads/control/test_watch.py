@@ -58,7 +58,7 @@ def test_frames_are_rendered_by_mujoco():
         first, second = islice(scenes(choice("cartpole-swingup"), "random", 1), 2)
     except UserError as missing:
         pytest.skip(str(missing))
-    assert first.image.shape == second.image.shape == (240, 320, 3)
+    assert first.image.shape == second.image.shape == (360, 480, 3)
     # A scene, not a blank: the background, the rail and the pole have different colours, and the pole moved.
     assert len({tuple(pixel) for pixel in first.image[::8, ::8].reshape(-1, 3).tolist()}) > 20
     assert (first.image != second.image).any()

@@ -71,6 +71,18 @@ class Steady(Relay):
         return seen, rewards, dict.fromkeys(seen, False), over, {a: {} for a in seen}
 
 
+class Aiming(Steady):
+    """The agents aim with two numbers from 0 to 4, and lose the distance of the first to the number they see."""
+
+    def action_space(self, agent):
+        return Box(0, 4, (2,), np.float32)
+
+    def step(self, actions):
+        wanted = self.wanted
+        seen, _, ended, cut, info = super().step(dict.fromkeys(actions, 0))
+        return seen, {a: -abs(float(actions[a][0]) - wanted) for a in actions}, ended, cut, info
+
+
 class Pictures(Steady):
     """The same as images: 16 x 24 pixels of the wanted action's brightness."""
 

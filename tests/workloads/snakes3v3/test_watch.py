@@ -1,5 +1,6 @@
 """`play` shows the games of an evaluation, and replays logged games exactly."""
 
+import json
 from itertools import takewhile
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from lockstep.cli.main import main
 from lockstep.distributed.world import World
 from lockstep.workloads.capabilities import PlayRequest
+from lockstep.workloads.snakes3v3.matches import render
 from lockstep.workloads.snakes3v3.workload import Snakes3v3
 
 SNAKES = Snakes3v3()
@@ -48,7 +50,8 @@ def test_a_game_has_a_scene_for_the_start_and_each_step():
     game = first_game(config(), "greedy", seed=1)
     assert len(game) == 30
     assert "game 1   step 0   score 0 : 0" in game[0].text
-    assert game[0].image.dtype == np.uint8 and game[0].image.shape == game[-1].image.shape
+    first, last = game[0].drawing.paint(), game[-1].drawing.paint()
+    assert first.dtype == np.uint8 and first.shape == last.shape
 
 
 def test_a_logged_game_is_replayed(tmp_path):
@@ -58,7 +61,7 @@ def test_a_logged_game_is_replayed(tmp_path):
     shown = list(SNAKES.read_log(path))
     assert len(shown) == 31 and shown[-1].ended
     for one, other in zip(played, shown, strict=False):
-        assert np.array_equal(one.image, other.image)
+        assert np.array_equal(one.drawing.paint(), other.drawing.paint())
         assert one.score == other.score
 
 
@@ -91,3 +94,22 @@ def test_wrong_arguments_of_play_are_refused_in_one_line(tmp_path, monkeypatch, 
     assert main(arguments.split()) == 2
     out = capsys.readouterr()
     assert message in out.err and out.err.count("\n") == 1
+
+
+def test_the_legend_says_whose_team_is_whose():
+    game = first_game(config(), "greedy", seed=1)
+    ours, theirs = game[0].drawing.teams
+    assert (ours.name, theirs.name) == ("greedy 0", f"{config().workload.eval_opponent} 0")
+    assert list(ours.colours) == list(render.COLOURS[:3]) and list(theirs.colours) == list(render.COLOURS[3:])
+    assert [snake.head for snake in game[0].drawing.snakes] == list(render.COLOURS)
+    assert "greedy" in game[0].text.splitlines()[-2]
+
+
+def test_names_in_a_strangers_log_cannot_reach_the_terminal_unescaped(tmp_path):
+    path = tmp_path / "game.json"
+    SNAKES.write_log(config(), "greedy", 4, path)
+    log = json.loads(path.read_text())
+    path.write_text(json.dumps({**log, "names": ["\x1b[2J", "b"]}))
+    assert next(SNAKES.read_log(path)).drawing.teams[0].name == r"'\x1b[2J' 0"
+    path.write_text(json.dumps({**log, "names": "nobody"}))
+    assert next(SNAKES.read_log(path)).drawing.teams[1].name == "team 2 0"

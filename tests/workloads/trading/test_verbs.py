@@ -144,6 +144,69 @@ def test_stored_weights_remember_the_days_they_were_trained_on(past, bars, tmp_p
     assert "none of them trained on: 100,000.00 dollars" in printed
 
 
+STYLES = {
+    "SPY.csv": ("Date,Open,High,Low,Close,Adj Close,Volume", "{day},{p},{p},{p},{p},{p},10"),
+    "spy.us.txt": ("<TICKER>,<PER>,<DATE>,<OPEN>,<HIGH>,<LOW>,<CLOSE>,<VOL>", "SPY,D,{day:%Y%m%d},{p},{p},{p},{p},10"),
+    "bars.csv": ("symbol,timestamp,open,high,low,close,volume", "SPY,{day}T05:00:00Z,{p},{p},{p},{p},10"),
+}
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_what_yahoo_stooq_and_alpaca_write_trains_with_one_command(name, tmp_path, capsys):
+    header, line = STYLES[name]
+    days = [line.format(day=date(2015, 1, 1) + timedelta(days=number), p=100 + number % 7) for number in range(200)]
+    (tmp_path / name).write_text("\n".join([header, *days]) + "\n")
+    flags = ["--data", str(tmp_path / name), "--hidden-size", "8", "--max-updates", "1", "--device", "cpu"]
+    assert main(["train", "trading", "--preset", "debug", "--runs-dir", str(tmp_path), *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "SPY: 200 bars, 2015-01-01 to 2015-07-19" in printed
+    assert f"{name}: date = " in printed
+
+
+@pytest.fixture(scope="module")
+def newer(bars):
+    """Newer files: SPY from 2015-01-01 and from 2015-05-01 to 2015-10-27, and one without SPY."""
+    for name, symbol, first in (("all", "SPY", 0), ("late", "SPY", 120), ("other", "IWM", 0)):
+        lines = ["Date,Open,High,Low,Close,Volume"]
+        for number in range(first, 300):
+            price = 100 + number % 7
+            lines.append(f"{date(2015, 1, 1) + timedelta(days=number)},{price},{price},{price},{price},10")
+        (bars / name).mkdir()
+        (bars / name / f"{symbol}.csv").write_text("\n".join(lines) + "\n")
+    return bars
+
+
+@pytest.mark.parametrize(
+    "model, data, on",
+    [
+        # 60 bars of look-back: the first day of the late file that can be traded is 2015-06-30.
+        ("past", "all", "days from 2015-06-10 to 2015-10-27, none of them trained on"),
+        ("past", "late", "days from 2015-06-30 to 2015-10-27, none of them trained on"),
+        # Trained on simulated prices only: it trades every symbol, on all days.
+        ("run", "other", "days from 2015-03-02 to 2015-10-27, none of them trained on"),
+    ],
+)
+def test_a_policy_is_judged_on_newer_data(request, newer, tmp_path, capsys, model, data, on):
+    path, asked = request.getfixturevalue(model), ["--data", str(newer / data), "--device", "cpu"]
+    assert main(["eval", str(path), *asked, "--episodes", "3", "--json", "--output", str(tmp_path / "r.json")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["on"] == on
+    unseen = found["comparison"]["validation_days"]
+    assert unseen["about"]["last_day"] == "2015-10-27"
+    assert unseen["trained"]["profit"] == pytest.approx(found["trading_profit_mean"], abs=0.01)
+    # Days before those that are unseen are compared, too, where the file has them.
+    assert ("training_days" in found["comparison"]) == (data == "all")
+    assert main(["play", str(path), *asked]) == 0
+    symbol = "IWM" if data == "other" else "SPY"
+    assert f"Episode 1 of {symbol}, days from 2015-" in (printed := capsys.readouterr().out)
+    assert "none of them trained on: 100,000.00 dollars" in printed
+
+
+def test_newer_data_needs_the_symbols_that_a_policy_knows(past, newer, capsys):
+    assert main(["eval", str(past), "--data", str(newer / "other"), "--device", "cpu"]) == 2
+    assert (error := capsys.readouterr().err).count("\n") == 1 and "symbols SPY: not in" in error
+
+
 @pytest.mark.parametrize(
     "changes, words",
     [

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.algorithms.algorithm import Algorithm
 from lockstep.algorithms.ddpg.settings import DDPGSettings, MADDPGSettings, TeamMLPSettings
-from lockstep.config.config import AlgorithmSettings, NetworkSettings
+from lockstep.config.config import AlgorithmSettings, AnyConfig, NetworkSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DDPG(Algorithm):
-    """Deep deterministic policy gradients for teams, with discrete actions; with variants BiCNet and MADDPG."""
+    """Deep deterministic policy gradients for teams, or for one agent; with variants BiCNet and MADDPG."""
 
     name = "ddpg"
     summary = "multi-agent deep deterministic policy gradients"
@@ -45,10 +45,17 @@ class DDPG(Algorithm):
 
     @property
     def takes(self) -> type:
-        """Environments in which a team of agents acts."""
+        """Environments in which a team of agents acts; an agent alone is a team of one."""
         from lockstep.rl.problem import TeamProblem
 
         return TeamProblem
+
+    def build(self, config: AnyConfig, world: "World", problem: Any) -> "Learner":
+        """Build the networks and the learner, for a team or for one agent. Called by every rank."""
+        from lockstep.rl.problem import EnvProblem
+        from lockstep.rl.team_of_one import as_team
+
+        return super().build(config, world, as_team(problem) if isinstance(problem, EnvProblem) else problem)
 
     def learner(self, config: Any, world: "World", problem: "TeamProblem", network: "nn.Module") -> "Learner":
         """Create the DDPG learner for a problem. Called by every rank."""

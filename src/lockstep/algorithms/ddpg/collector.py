@@ -75,7 +75,7 @@ class Collector:
         per_agent = (steps, count, self._agents)
         self._epsilon = torch.zeros((steps, 1), device=device)
         self._explore = torch.zeros((steps, count), device=device)
-        self._uniform = torch.zeros(per_agent, device=device)
+        self._noise = torch.zeros((*per_agent, *vectors.noise_shape), device=device)
         self._exploring = torch.zeros((*per_agent, vectors.count), device=device)
         self._reward = torch.zeros((steps, count), device=device)
         self._ended = torch.zeros((steps, count), dtype=torch.bool, device=device)
@@ -107,7 +107,7 @@ class Collector:
             number = torch.arange(self._agents * self._vectors.count, device=device).view(self._agents, -1)
             # One number per environment: all of its agents explore in the same steps.
             self._explore.copy_(random.uniform(self._seed, "explore", env, step).flatten(1))
-            self._uniform.copy_(random.uniform(self._seed, "action", env, step, number[:, :1]).squeeze(-1))
+            self._noise.copy_(self._vectors.noise(self._seed, env, step, number))
             self._exploring.copy_(self._vectors.explore(random.uniform(self._seed, "vector", env, step, number)))
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class Collector:
             # Actor outputs and random vectors are both computed, and selected on the device.
             explores = self._now(self._explore) < self._now(self._epsilon)
             vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.activate(outputs))
-            action = self._vectors.sample(vector, self._now(self._uniform))
+            action = self._vectors.sample(vector, self._now(self._noise))
         with self._part("environment"):
             transition = self.env.step(action).to(action.device)
         with self._part("acting"):

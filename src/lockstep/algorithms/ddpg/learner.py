@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ddpg.actions import ActionVectors, TeamActions
+from lockstep.algorithms.ddpg.actions import ActionVectors
 from lockstep.algorithms.ddpg.collector import Collector
 from lockstep.algorithms.ddpg.losses import ActorLoss, Batch, CriticLoss
 from lockstep.algorithms.ddpg.model import DDPGModel, action_vectors
@@ -19,9 +19,10 @@ from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
-from lockstep.envs.vector_env import VectorEnv
+from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
+from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 from lockstep.rl.player import PolicyPlayer
 from lockstep.rl.problem import TeamProblem
@@ -45,11 +46,12 @@ class DDPGLearner(Learner):
         precise_timing: bool = False,
     ) -> None:
         settings, run = config.algorithm, config.run
-        vectors = action_vectors(settings, problem.action_count)
-        self._model = DDPGModel(network, vectors).to(world.device)
+        vectors = action_vectors(settings, problem)
+        self._model = DDPGModel(network, vectors, problem.alone).to(world.device)
         self.model = self._model
         self.total_steps = settings.total_timesteps
-        self.observation_shape = problem.observation_shape
+        self.observation_shape = problem.shown_shape
+        self._vectors = vectors
         self._settings, self._run = settings, run
         self._world = world
         self._problem = problem
@@ -91,6 +93,7 @@ class DDPGLearner(Learner):
             collector.begin(self.steps, self._rows_written(), epsilon)
         words, learned = self._sampling_words(), GradientSteps(self._world, "critic", "actor")
         for _ in range(settings.n_steps // settings.update_interval):
+            self.safe_point("acting")
             for collector in self._collectors:
                 collector.advance(settings.update_interval)
             self.steps += settings.n_envs * settings.update_interval
@@ -119,11 +122,11 @@ class DDPGLearner(Learner):
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Evaluate the greedy policy, episodes distributed over lanes. Called by every rank."""
 
-        def greedy(observation: Tensor, _: VectorEnv) -> Tensor:
+        def greedy(observation: Tensor, _: BatchedEnv) -> Tensor:
             with self._precision.autocast():
-                return self.model(observation.to(self._world.device))[0].argmax(-1)
+                return self._vectors.mode(self.model(observation.to(self._world.device))[0])
 
-        def make_env(index: Tensor) -> VectorEnv:
+        def make_env(index: Tensor) -> BatchedEnv:
             return self._problem.make_test(index, seed)
 
         at_once = HOSTED_AT_ONCE if self._problem.hosted else None
@@ -132,17 +135,18 @@ class DDPGLearner(Learner):
 
     def player(self, seed: int) -> PolicyPlayer:
         """The model as a player. Called by a single rank."""
-        actions = TeamActions(self._problem.observation_shape[0])
-        return PolicyPlayer(self.model, actions, self._precision, self._world.device, seed)
+        return PolicyPlayer(self.model, self._family(), self._precision, self._world.device, seed)
 
     def program(self) -> Program:
         """The actors as a function of tensors. Called by a single rank."""
-        actions = TeamActions(self._problem.observation_shape[0])
-        return policy_program(self.model, actions.mode, self._problem, value=False)
+        return policy_program(self.model, self._vectors.mode, self._problem, value=False)
 
     def timings(self) -> dict[str, float]:
         """Seconds that this rank spent in each part since the last call."""
         return self._watch.take()
+
+    def _family(self) -> ActionFamily:
+        return self._vectors.family(0 if self._problem.alone else self._problem.observation_shape[0])
 
     def _rows_written(self) -> int:
         # Derived from the steps, so that there is no second counter to save; each row is one step of every environment.
@@ -190,6 +194,7 @@ class DDPGLearner(Learner):
         shares = self._shares(positions)
         pool, pool_update_every = self._problem.opponent_pool, self._problem.pool_update_every
         for number in range(settings.updates_per_interval):
+            self.safe_point("learning")
             for (batch,), chosen in zip(self._batches, positions, strict=True):
                 batch.positions.copy_(chosen[number].flatten())
                 if shares is not None and isinstance(batch.share, Tensor):

@@ -127,7 +127,6 @@ class ActorLoss(nn.Module):
         outputs = self.actor(observation)
         # The lower value here as well, so that the actor does not exploit one critic's overestimate.
         value = critic(observation, self._vectors.critic_input(outputs)).amin(0)
-        log_probabilities = self._vectors.log_probabilities(self._vectors.activate(outputs))
-        entropy = -batch.total(log_probabilities.exp() * log_probabilities, trailing=1) * batch.share
+        entropy = -batch.total(self._vectors.entropy_terms(outputs), trailing=1) * batch.share
         loss = -batch.total(value) * batch.share - self._entropy_coef * entropy
         return loss, {"actor_loss": loss.detach(), "entropy": entropy.detach()}

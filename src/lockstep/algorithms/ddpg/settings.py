@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
 from lockstep.config.run_settings import nearest_to_split
+from lockstep.envs.spaces import Continuous
 from lockstep.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class DDPGSettings(AlgorithmSettings):
     algo: Literal["ddpg", "bicnet", "maddpg"] = "ddpg"
     """What agents know of each other: ddpg (nothing), bicnet (an LSTM along them), maddpg (the critic sees all)."""
     critic: Literal["actions", "vectors"] = "actions"
-    """What the critic values: each action, weighted by the actor's vector, or the vector as an input."""
+    """What the critic values: each action, weighted by the actor's vector, or the vector as an input (if discrete)."""
     remember: Literal["action", "vector"] = "action"
     """What the replay buffer stores: the action that was taken, or the vector of weights it was sampled from."""
     output_activation: Literal["softmax", "tanh"] = "softmax"
@@ -71,6 +72,8 @@ class DDPGSettings(AlgorithmSettings):
     """Factor by which epsilon falls at every environment step, counted over all ranks."""
     epsilon_min: Fraction = 0.02
     """Lowest value of epsilon."""
+    exploration_noise: Annotated[float, Range(at_least=0, at_most=1)] = 0.1
+    """Standard deviation of the noise on continuous actions, whose components go from -1 to 1."""
     entropy_coef: Annotated[float, Range(at_least=0)] = 0.0
     """Weight of the actor's entropy bonus."""
 
@@ -201,16 +204,22 @@ class TeamMLPSettings(NetworkSettings):
         if len(shape) not in (1, 3):
             allowed = "(features,), or (channels, height, width)"
             raise UserError(f"network mlp: {problem.name} shows each agent an array {tuple(shape)}; allowed: {allowed}")
+        # A value that is linear in a continuous action could have its best only at the bounds.
+        outputs, values = (
+            (problem.actions.size, "vectors")
+            if isinstance(problem.actions, Continuous)
+            else (problem.actions.count, settings.critic)
+        )
         sizes = Sizes(
             features=shape[0] if len(shape) == 1 else self.hidden_size,
             image=(shape[0], shape[1], shape[2]) if len(shape) == 3 else None,
             agents=agents,
-            actions=problem.action_count,
+            actions=outputs,
             hidden=self.hidden_size,
             layers=self.hidden_layers,
             critics=2 if settings.twin_critics else 1,
         )
-        return build_networks(settings.algo, sizes, config.run.seed, settings.critic)
+        return build_networks(settings.algo, sizes, config.run.seed, values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Acting: one cohort's environments and the rollout they fill. T: time, E: environments of the cohort."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -82,11 +82,8 @@ class Collector:
         return self._observation
 
     @torch.no_grad()
-    def collect(self, update: int, teacher: Teacher | None = None) -> Stats:
-        """Fill the rollout, with the teacher's actions if one is given. Returns statistics of finished episodes.
-
-        Advantages come with `estimate`, once the scale of the rewards is known.
-        """
+    def begin(self, update: int) -> None:
+        """Start a new rollout."""
         steps = self.rollout.reward.shape[0]
         # All random numbers of the rollout at once, outside the recorded step. They depend on the environment's number
         # and the step alone, so the division into ranks does not change them.
@@ -96,14 +93,21 @@ class Collector:
         self.rollout.bootstrap.zero_()
         if self.returns is not None:
             self.returns.sums.zero_()
-        for step in range(steps):
-            if step % self._sequence_length == 0:
-                self.rollout.write_memory(step // self._sequence_length, self._policy.memory)
-            if self._recorded and teacher is None:
-                self._advance()
-            else:
-                # Not recorded: a teacher is arbitrary Python code.
-                self._step(step, teacher)
+
+    @torch.no_grad()
+    def advance(self, step: int, teacher: Teacher | None = None) -> None:
+        """Take one step in every environment, with the teacher's actions if one is given."""
+        if step % self._sequence_length == 0:
+            self.rollout.write_memory(step // self._sequence_length, self._policy.memory)
+        if self._recorded and teacher is None:
+            self._advance()
+        else:
+            # Not recorded: a teacher is arbitrary Python code.
+            self._step(step, teacher)
+
+    @torch.no_grad()
+    def report(self) -> Stats:
+        """Statistics of the episodes that ended in the rollout."""
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info, self.rollout.valid)
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
@@ -192,3 +196,23 @@ class Collector:
         if self.returns is not None:
             self.returns.value.copy_(state["ledger.discounted"])
         self._policy.load(state)
+
+
+def collect(
+    collectors: Sequence[Collector],
+    update: int,
+    teacher: Teacher | None = None,
+    safe_point: Callable[[str], None] = lambda part: None,
+) -> list[Stats]:
+    """Fill the rollouts of all cohorts, with the teacher's actions if one is given; returns each cohort's statistics.
+
+    Advantages come with `estimate`, once the scale of the rewards is known.
+    """
+    for collector in collectors:
+        collector.begin(update)
+    # One step of all cohorts after the other: ranks have different numbers of cohorts, but pass the same safe points.
+    for step in range(len(collectors[0].rollout.reward)):
+        safe_point("acting")
+        for collector in collectors:
+            collector.advance(step, teacher)
+    return [collector.report() for collector in collectors]

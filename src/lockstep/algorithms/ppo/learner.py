@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from lockstep.algorithms.ppo.collector import Collector
+from lockstep.algorithms.ppo.collector import Collector, collect
 from lockstep.algorithms.ppo.losses import CloningLoss, Minibatch, PPOLoss, Sequences, steps_of
 from lockstep.algorithms.ppo.settings import PPOSettings
 from lockstep.compute import random
@@ -118,7 +118,8 @@ class PPOLearner(Learner):
         cloning = self.steps < self._settings.pretrain_bc
         rate = self.learning_rate()
         self._optimizer.set_rate(rate)
-        reports = [c.collect(self.updates, self._problem.teacher if cloning else None) for c in self._collectors]
+        teacher = self._problem.teacher if cloning else None
+        reports = collect(self._collectors, self.updates, teacher, self.safe_point)
         self._estimate()
         with self._watch.part("learning"):
             learned, epochs = self._learn(self._cloning if cloning and self._cloning else self._replica)
@@ -203,6 +204,7 @@ class PPOLearner(Learner):
             orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
             moments = self._advantage_moments(orders)
             for number in range(moments.shape[0]):
+                self.safe_point("learning")
                 self._choose(orders, moments, number)
                 learned.add(replica.backward(self._batches))
                 learned.moved(*self._descend())

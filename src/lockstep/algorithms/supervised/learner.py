@@ -96,6 +96,7 @@ class SupervisedLearner(Learner):
             problem.validation,
             problem.tally,
             world,
+            lambda: self.safe_point("validating"),
             batch_size=settings.eval_batch_size,
             precision=self._precision,
             accelerator=accelerator,

@@ -74,12 +74,17 @@ class Validator:
         dataset: Dataset,
         tally: Tally,
         world: World,
+        safe_point: Callable[[], None] = lambda: None,
         *,
         batch_size: int,
         precision: Precision,
         accelerator: Accelerator,
     ) -> None:
-        """`model`: inputs -> (prediction,), as SupervisedModel returns; used in eval mode."""
+        """`model`: inputs -> (prediction,), as SupervisedModel returns; used in eval mode.
+
+        `safe_point`: called before each batch.
+        """
+        self._safe_point = safe_point
         self._model, self._dataset, self._tally, self._world = model, dataset, tally, world
         self._batch_size, self._precision = batch_size, precision
         self._plan = Pass(dataset.sizes, batch_size, world.lanes.total)
@@ -106,6 +111,7 @@ class Validator:
             sums.zero_()
         with evaluating(self._model):
             for number in range(plan.batches):
+                self._safe_point()
                 self._measure_batch(slots, places, number, measure)
         # Per cohort: in exact mode a cohort is one lane, and lane sums are added in lane order.
         return Validation.of(self._world.total(self._sums).cpu(), self._tally, seed)

@@ -100,6 +100,7 @@ class TDMPC2Learner(Learner):
         for _ in range(settings.n_steps):
             # Until the first gradient update there is no model to plan with.
             number, at_random = self._rows_written(), self.gradient_updates == 0
+            self.safe_point("acting")
             for collector in self._collectors:
                 collector.decide(number, at_random)
             # Learning is started before the environments are stepped: a GPU learns, from the steps stored so far, while
@@ -120,6 +121,7 @@ class TDMPC2Learner(Learner):
         with self._watch.part("learning"):
             # Whole groups only; the rest stays due until the next step.
             for _ in range(due // settings.sync_freq):
+                self.safe_point("learning")
                 self._training.step()
                 self.gradient_updates += settings.sync_freq
 

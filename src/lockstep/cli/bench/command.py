@@ -21,6 +21,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, OffOrCount, Pattern, Range, nearest
 from lockstep.config.sources import choices, to_yaml
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import HasPeers
 from lockstep.workloads.workload import Workload
@@ -340,7 +341,7 @@ def _on_ranks(pool: "RankPool", ranks: int, function: str, *arguments: Any) -> l
 
 def _say(line: str) -> None:
     """Print progress to stderr, so that stdout holds only results."""
-    print(line, file=sys.stderr, flush=True)
+    show(line, sys.stderr)
 
 
 def _help(arguments: list[str]) -> str:

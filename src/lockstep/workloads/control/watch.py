@@ -16,7 +16,7 @@ from lockstep.workloads.control.env import ControlEnv, task_facts
 from lockstep.workloads.control.names import number_of
 from lockstep.workloads.control.settings import ControlSettings
 
-_HEIGHT, _WIDTH = 240, 320
+_HEIGHT, _WIDTH = 360, 480
 _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)  # a scene always has an image
 _BAR = 21
 """Characters of the bar that shows an action from -1 to 1; odd, so that it has a middle."""

@@ -26,6 +26,8 @@ class CricketSettings(WorkloadSettings):
     """Folder for prepared tables; empty = the user's cache, which `lockstep cache` shows and clears."""
     matches: Annotated[int, Range(at_least=10, at_most=100_000)] = 400
     """Without data: matches of the simulated league."""
+    careers: Literal["all", "earlier"] = "all"
+    """Training matches that count in a player's, team's or venue's career: all others, or those of earlier days."""
     history_groups: Annotated[int, Range(at_least=1, at_most=24)] = 6
     """Number of lengths that histories are padded to: more means less padding, fewer suits small batches."""
 

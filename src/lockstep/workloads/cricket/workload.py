@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from lockstep.algorithms.supervised.learner import SupervisedLearner
     from lockstep.distributed.world import World
     from lockstep.reporting.film import Scene
+    from lockstep.run.learner import Learner
+    from lockstep.storage.program_file import Program
+    from lockstep.workloads.cricket.live.forecaster import MatchForecaster
     from lockstep.workloads.cricket.problem import CricketProblem
     from lockstep.workloads.cricket.reports.assess import Assessment
 
@@ -194,6 +197,18 @@ class Cricket(Workload):
         from lockstep.workloads.cricket.reports.assess import Predictor
 
         return Predictor(config, learner, world)
+
+    def program(self, config: CricketConfig, learner: "Learner") -> "Program":
+        """The network as a function of one ball's features, for `lockstep export --format onnx | torch`."""
+        from lockstep.workloads.cricket.network.program import outcome_program
+
+        return outcome_program(learner, config.network.reads_balls)
+
+    def forecaster(self, config: CricketConfig, learner: "SupervisedLearner", world: "World") -> "MatchForecaster":
+        """Forecasts matches that are in progress."""
+        from lockstep.workloads.cricket.live.forecaster import MatchForecaster
+
+        return MatchForecaster(config, learner, world)
 
     def scenes(self, request: PlayRequest) -> "Iterator[Scene]":
         """Play match after match, yielding every ball with its prediction."""

@@ -38,16 +38,14 @@ class AgentsEnv(HostedTeamEnv):
             Simulators(
                 _OPENER,
                 (facts.spec.to_json(),) * count,
-                (facts.agents,) * count,
-                Sizes(size, facts.agents, dtype, facts.agents),
+                (facts.rows.action_size,) * count,
+                Sizes(size, facts.rows.action_size, dtype, facts.agents),
                 timeout=timeout,
             ),
             [_NO_LIMIT] * count,
             index,
             seed,
             _HOST,
-            agents=facts.agents,
-            action_count=facts.rows.choices,
             team_reward=team_reward,
             workers=workers,
             stage=stage,
@@ -68,7 +66,7 @@ def agents_problem(settings: GymSettings) -> TeamProblem:
     return TeamProblem(
         name="gym",
         observation_shape=facts.observation_shape,
-        action_count=facts.rows.choices,
+        actions=facts.rows.actions,
         make_env=environments,
         # An episode's return is the sum of all agents' rewards, also in free-for-all games.
         make_test=lambda index, seed: environments(index, seed, team_reward=True),

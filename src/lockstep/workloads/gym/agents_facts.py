@@ -13,6 +13,7 @@ from lockstep.envs.gym_state import has_state
 from lockstep.envs.parallel_simulation import ParallelSimulation, ParallelSpec, TeamRows
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
+from lockstep.workloads.gym.single_facts import choices_text
 
 _LARGEST_IMAGE = 84
 """Height and width that images are shrunk to if nothing else is asked for: a replay buffer has to hold them."""
@@ -51,17 +52,13 @@ class AgentsFacts:
         """Whether agents see images."""
         return self.rows.each.dtype == np.uint8
 
-    def step_bytes(self, half: bool) -> int:
-        """Bytes of one step's observations in a replay buffer: before and after. `half`: numbers are stored as fp16."""
-        return 2 * self.agents * self.rows.each.size * (1 if self.images else 2 if half else 4)
-
     def summary(self) -> str:
         """The environment in one line."""
         shape = "x".join(map(str, self.rows.each.shape)) + (" bytes" if self.images else "")
         shrunk = f", images {self.spec.shrink} times smaller" if self.spec.shrink > 1 else ""
         limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        source = self.spec.source
-        return f"{source}: {self.agents} agents, observation {shape}, {self.rows.choices} actions{shrunk}{limit}"
+        choices = choices_text(self.rows.actions)
+        return f"{self.spec.source}: {self.agents} agents, observation {shape}, {choices} each{shrunk}{limit}"
 
 
 def agents_facts(settings: GymSettings) -> AgentsFacts:

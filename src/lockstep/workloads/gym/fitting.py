@@ -2,10 +2,14 @@
 
 from collections.abc import Collection
 
+import numpy as np
 import torch
 
+from lockstep.algorithms.ddpg.settings import DDPGSettings
+from lockstep.envs.gym_spaces import Observations
+from lockstep.envs.spaces import Actions, Continuous
 from lockstep.errors import UserError
-from lockstep.workloads.gym.agents_facts import AgentsFacts, agents_facts
+from lockstep.workloads.gym.agents_facts import agents_facts
 from lockstep.workloads.gym.kinds import Kind, kind_of
 from lockstep.workloads.gym.settings import GymConfig
 from lockstep.workloads.gym.single_facts import choices_text, facts_of, shape_text
@@ -13,6 +17,8 @@ from lockstep.workloads.gym.tensor import tensor_problem
 from lockstep.workloads.gym.vector import resume_by, vector_formats
 
 _FOR_AGENTS = ("maddpg", "ddpg")
+_FOR_DISCRETE = ("critic", "remember", "output_activation", "entropy_coef")
+"""Settings of ddpg that say how one of several actions is chosen and valued."""
 _LARGEST_BUFFER = 2 * 2**30
 """Bytes of observations that a replay buffer may take, over all ranks, if its size was not asked for."""
 
@@ -23,13 +29,16 @@ def fitted(config: GymConfig, explicit: Collection[str]) -> tuple[GymConfig, lis
     _refuse_algorithm(kind, config)
     if kind == "agents":
         team = agents_facts(config.workload)
-        config, notes = _with_buffer(config, team, explicit)
+        _refuse_discrete_settings(config, team.rows.actions, explicit)
+        config, notes = _with_buffer(config, team.agents, team.rows.each, explicit)
         config, resumes = _resuming(config, team.spec.resume, team.reason)
         return config, [_line("environment", team.summary()), resumes, *notes]
     if kind == "single":
         facts = facts_of(config.workload)
+        _refuse_discrete_settings(config, facts.actions, explicit)
+        config, notes = _with_buffer(config, 1, facts.observations, explicit)
         config, resumes = _resuming(config, facts.resume_by, facts.reason)
-        return config, [_line("environment", facts.summary()), resumes]
+        return config, [_line("environment", facts.summary()), resumes, *notes]
     if kind == "vector":
         formats = vector_formats(config.workload)
         summary = f"{formats.source}: a vector environment, observation {shape_text(formats.observations)}, "
@@ -53,8 +62,6 @@ def _refuse_algorithm(kind: Kind, config: GymConfig) -> None:
         return  # It knows itself which problems it takes.
     if kind == "agents" and algorithm not in _FOR_AGENTS:
         raise UserError(f"algorithm {algorithm}: learns one agent, and {source} has several; choose --algorithm maddpg")
-    if kind != "agents" and algorithm in _FOR_AGENTS:
-        raise UserError(f"algorithm {algorithm}: learns several agents, and {source} has one; choose --algorithm ppo")
     if kind == "vector" and algorithm == "tdmpc2":
         raise UserError(
             f"algorithm tdmpc2: {source} is a vector environment, which only ppo takes; give it a function that makes "
@@ -62,17 +69,37 @@ def _refuse_algorithm(kind: Kind, config: GymConfig) -> None:
         )
 
 
-def _with_buffer(config: GymConfig, facts: AgentsFacts, explicit: Collection[str]) -> tuple[GymConfig, list[str]]:
-    """A smaller replay buffer if observations would take too much memory."""
+def _with_buffer(
+    config: GymConfig, agents: int, each: Observations, explicit: Collection[str]
+) -> tuple[GymConfig, list[str]]:
+    """A smaller replay buffer if observations of the agents would take too much memory."""
     settings = config.algorithm
-    size, envs = getattr(settings, "buffer_size", 0), getattr(settings, "n_envs", 1)
-    step = facts.step_bytes(half=getattr(settings, "memory_format", "") == "fp16")
-    most = _LARGEST_BUFFER // step // envs * envs
-    # Settings are checked as a whole, so a buffer that would be too small for a batch is left as it is.
-    if "buffer_size" in explicit or size <= most or most < getattr(settings, "first_update", 0):
+    if not isinstance(settings, DDPGSettings):
         return config, []
-    note = f"buffer_size {most:,} instead of {size:,}: an observation of all agents takes {step // 2:,} bytes"
+    step = step_bytes(agents, each, half=settings.memory_format == "fp16")
+    most = _LARGEST_BUFFER // step // settings.n_envs * settings.n_envs
+    # Settings are checked as a whole, so a buffer that would be too small for a batch is left as it is.
+    if "buffer_size" in explicit or settings.buffer_size <= most or most < settings.first_update:
+        return config, []
+    seen = f"an observation of {'all agents' if agents > 1 else 'the agent'} takes {step // 2:,} bytes"
+    note = f"buffer_size {most:,} instead of {settings.buffer_size:,}: {seen}"
     return config.replace(buffer_size=most), [_line("memory", note)]
+
+
+def step_bytes(agents: int, each: Observations, half: bool) -> int:
+    """Bytes of one step's observations in a replay buffer: before and after. `half`: numbers are stored as fp16."""
+    return 2 * agents * each.size * (1 if each.dtype == np.uint8 else 2 if half else 4)
+
+
+def _refuse_discrete_settings(config: GymConfig, actions: Actions, explicit: Collection[str]) -> None:
+    """Raise UserError for a setting that was asked for and has no meaning for continuous actions."""
+    if isinstance(actions, Continuous) and isinstance(config.algorithm, DDPGSettings):
+        for name in _FOR_DISCRETE:
+            if name in explicit:
+                raise UserError(
+                    f"{name} {getattr(config.algorithm, name)}: is for discrete actions, and those of "
+                    f"{config.workload.env_id} are continuous; leave it out"
+                )
 
 
 def _resuming(config: GymConfig, found: str, reason: str) -> tuple[GymConfig, str]:

@@ -3,7 +3,7 @@
 import torch
 
 from lockstep.distributed.world import World
-from lockstep.envs.spaces import Actions, MultiDiscrete, Part
+from lockstep.envs.spaces import Actions, Continuous, MultiDiscrete, Part
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
 from lockstep.rl.problem import EnvProblem, MakeEnv, TeamProblem
@@ -33,8 +33,7 @@ def evaluate_random(settings: GymSettings, world: World, episodes: int, seed: in
     actions: Actions
     parts: tuple[Part, ...]
     if isinstance(problem, TeamProblem):
-        make_test, actions = problem.make_test, MultiDiscrete((problem.action_count,) * problem.observation_shape[0])
-        parts = ()
+        make_test, actions, parts = problem.make_test, _joint_actions(problem), ()
     else:
         make_test, actions, parts = problem.test_environments, problem.actions, problem.parts
     return evaluate(
@@ -46,3 +45,9 @@ def evaluate_random(settings: GymSettings, world: World, episodes: int, seed: in
         tag="gym",
         at_once=HOSTED_AT_ONCE,
     )
+
+
+def _joint_actions(team: TeamProblem) -> MultiDiscrete | Continuous:
+    """The actions of all agents, as one action."""
+    agents, each = team.observation_shape[0], team.actions
+    return Continuous(each.size * agents) if isinstance(each, Continuous) else MultiDiscrete((each.count,) * agents)

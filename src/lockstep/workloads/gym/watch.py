@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.envs.hosted_env import HostedEnv
 from lockstep.envs.rendering import open_stage
-from lockstep.envs.spaces import Actions, MultiDiscrete, Part
+from lockstep.envs.spaces import Actions, Part
 from lockstep.envs.worker_pool import WorkerPool
 from lockstep.errors import UserError
 from lockstep.reporting.film import Scene
@@ -56,11 +56,10 @@ def _opener(settings: GymSettings, seed: int) -> tuple[Opener, Actions, tuple[Pa
         )
     if kind == "agents":
         team = agents_facts(settings)
-        actions = MultiDiscrete((team.rows.choices,) * team.agents)
         # One reward for the whole team, as in an evaluation.
         return (
             lambda number, stage: AgentsEnv(team, torch.tensor([number]), seed, stage=stage, team_reward=True),
-            actions,
+            team.rows.joint_actions,
             (),
         )
     raise UserError(f"{settings.env_id}: its environments come in batches, which cannot be shown; `eval` measures them")

@@ -1,14 +1,12 @@
 """Shows Snake: one game after another, each step as text and as an image."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from itertools import count, pairwise
+from itertools import count
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from lockstep.reporting.drawing.board import Board, Snake
 from lockstep.reporting.film import Scene
 from lockstep.workloads.snake import render
 from lockstep.workloads.snake.env import ACTIONS, SnakeEnv
@@ -21,9 +19,7 @@ Act = Callable[[Tensor], tuple[Tensor, Tensor | None]]
 _PICTURE_SIZE = 360
 """Pixels of the board's side, about: cells are whole pixels."""
 _MARGIN = 8
-_GROUND, _CELL, _SNAKE, _HEAD, _DEAD, _FOOD = (
-    (16, 18, 24),
-    (26, 29, 38),
+_SNAKE, _HEAD, _DEAD, _FOOD = (
     (52, 168, 83),
     (190, 242, 100),
     (214, 218, 224),
@@ -64,7 +60,7 @@ def _scene(env: SnakeEnv, number: int, score: float, probabilities: list[float] 
     facts = (f"step {int(env.steps[0])}", f"length {int(env.length[0])}", f"score {score:.2f}", ending)
     return Scene(
         text=_beside(render.text(env, 0, color=True), _panel(number, score, probabilities, ending)),
-        image=_picture(env, died=ending == "died"),
+        image=_board(env, died=ending == "died"),
         caption="   ".join(filter(None, facts)),
         score=score,
         ended=bool(ending),
@@ -85,39 +81,17 @@ def _beside(board: str, panel: list[str]) -> str:
     return "\n".join(f"{line}   {note}".rstrip() for line, note in zip(lines, notes, strict=False))
 
 
-def _picture(env: SnakeEnv, died: bool) -> NDArray[np.uint8]:
-    """Draw the snake as a connected band, so that it can be followed where it lies beside itself."""
-    size = env.rules.grid_size
-    scale = _scale(size)
-    picture = _empty_picture(size).copy()
-    board = picture[_MARGIN:, _MARGIN:-_MARGIN]
-
-    def fill(first: int, last: int, colour: render.Colour, inset: int) -> None:
-        rows, columns = sorted((first // size, last // size)), sorted((first % size, last % size))
-        down = slice(rows[0] * scale + inset, (rows[1] + 1) * scale - inset)
-        across = slice(columns[0] * scale + inset, (columns[1] + 1) * scale - inset)
-        board[down, across] = colour
-
-    snake, food = env.cells(0), int(env.food[0])
-    if food not in snake:
-        fill(food, food, _FOOD, scale // 5)
-    for cell, following in pairwise(snake):
-        fill(cell, following, _SNAKE, scale // 7)
-    fill(snake[-1], snake[-1], _DEAD if died else _HEAD, scale // 7)
-    return picture
-
-
-@cache
-def _empty_picture(size: int) -> NDArray[np.uint8]:
-    """A board without a snake, cells separated by lines; margins on three sides, as the caption is below."""
-    scale = _scale(size)
-    picture = np.empty((size * scale + _MARGIN, size * scale + 2 * _MARGIN, 3), np.uint8)
-    picture[:] = _GROUND
-    inside = np.arange(size * scale) % scale >= max(scale // 15, 1)
-    picture[_MARGIN:, _MARGIN:-_MARGIN][np.ix_(inside, inside)] = _CELL
-    return picture
-
-
-def _scale(size: int) -> int:
-    """Pixels of a cell."""
-    return max(_PICTURE_SIZE // size, 4)
+def _board(env: SnakeEnv, died: bool) -> Board:
+    size, food = env.rules.grid_size, int(env.food[0])
+    # From the head on; the environment lists a snake from its tail.
+    cells = env.cells(0)[::-1]
+    # A full board has no food: its cell is the snake's.
+    return Board(
+        width=size,
+        height=size,
+        snakes=[Snake(cells, _DEAD if died else _HEAD, _SNAKE)],
+        food=[] if food in cells else [food],
+        food_colour=_FOOD,
+        scale=max(_PICTURE_SIZE // size, 4),
+        margin=_MARGIN,
+    )

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from lockstep.algorithms.ddpg.model import untrained_model
 from lockstep.distributed.world import World
+from lockstep.envs.spaces import Discrete
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.rl.evaluation import evaluate
 from lockstep.rl.opponent_pool import OpponentPool
@@ -30,7 +31,7 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
     problem = TeamProblem(
         name=NAME,
         observation_shape=(settings.team_size, SIZES[settings.observation]),
-        action_count=SnakesTeamEnv.action_count,
+        actions=Discrete(SnakesTeamEnv.action_count),
         make_env=make_env,
         make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
         pool_update_every=settings.self_play_every,

@@ -20,7 +20,7 @@ from lockstep.workloads.trading.market.history import History, Split, load_histo
 from lockstep.workloads.trading.market.market import Market, Records
 from lockstep.workloads.trading.market.paths import DAYS_AHEAD, Dice
 from lockstep.workloads.trading.market.settings import MarketSettings
-from lockstep.workloads.trading.observation import SIZES, observe
+from lockstep.workloads.trading.observation import SIZES, observe, symbols_told
 
 
 class TradingEnv:
@@ -50,9 +50,9 @@ class TradingEnv:
         self.index = index.to(device, torch.int64)
         self.count = len(index)
         history = history or (load_history(settings) if settings.data else None)
-        self.symbols: tuple[str, ...] = history.symbols if history else ()
+        self._told = symbols_told(settings, history)
         self.action_count = len(ACTIONS)
-        self.observation_shape = (sum(SIZES.values()) + len(self.symbols),)
+        self.observation_shape = (sum(SIZES.values()) + self._told,)
         if not isinstance(historical, Tensor):
             historical = torch.full((self.count,), history is not None if historical is None else historical)
         records = None
@@ -108,6 +108,15 @@ class TradingEnv:
         self.chain.quote(self.market.volatility)
         return self._observation()
 
+    def start_at(self, row: Tensor) -> Tensor:
+        """Start every account's episode at a bar (E,) of the data, instead of a random one; returns the observation."""
+        self._started = True
+        self.market.move(row)
+        self.market.first_spot.copy_(self.market.spot)
+        self.account.restart(torch.ones_like(self.market.historical))
+        self.chain.quote(self.market.volatility)
+        return self._observation()
+
     def _advance(self, action: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         market, account = self.market, self.account
         # Orders are filled at the quotes of the observation that the action was chosen for.
@@ -149,4 +158,4 @@ class TradingEnv:
         return market | {f"account.{name}": tensor for name, tensor in self.account.tensors().items()}
 
     def _observation(self) -> Tensor:
-        return observe(self.settings, self.market, self.chain, self.account, self.limit, len(self.symbols))
+        return observe(self.settings, self.market, self.chain, self.account, self.limit, self._told)

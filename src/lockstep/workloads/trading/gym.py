@@ -13,7 +13,7 @@ from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.history import History, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
-from lockstep.workloads.trading.observation import LIMIT, SIZES
+from lockstep.workloads.trading.observation import LIMIT, SIZES, symbols_told
 
 ENV_ID = "lockstep/Trading-v0"
 
@@ -41,7 +41,7 @@ class TradingGymVectorEnv(TensorGymVectorEnv[TradingEnv]):
 def _declaration(settings: MarketSettings) -> GymDeclaration[TradingEnv]:
     # Read here and passed on, so that a seeded reset does not read the files again.
     history = load_history(settings) if settings.data else None
-    size = sum(SIZES.values()) + (len(history.symbols) if history else 0)
+    size = sum(SIZES.values()) + symbols_told(settings, history)
     return GymDeclaration(
         env_id=ENV_ID,
         observation_space=spaces.Box(-LIMIT, LIMIT, (size,), np.float32),

@@ -9,6 +9,7 @@ from torch import Tensor
 from lockstep.workloads.trading.account.account import Account
 from lockstep.workloads.trading.market import chain, indicators
 from lockstep.workloads.trading.market.chain import Chain
+from lockstep.workloads.trading.market.history import History
 from lockstep.workloads.trading.market.indicators import CLOSE, OPEN, VOLUME
 from lockstep.workloads.trading.market.market import Market
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -33,6 +34,11 @@ def parts(symbols: int) -> dict[str, slice]:
         places[name] = slice(start, start + size)
         start += size
     return places
+
+
+def symbols_told(settings: MarketSettings, history: History | None) -> int:
+    """How many symbols an observation tells apart; 0 if it does not say which one is traded."""
+    return len(history.symbols) if history and settings.encode_symbols else 0
 
 
 def split(observation: Tensor, symbols: int) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.model import forecast_target
-from lockstep.workloads.trading.observation import SIZES
+from lockstep.workloads.trading.observation import SIZES, symbols_told
 from lockstep.workloads.trading.settings import RecurrentSettings, TradingConfig
 
 
@@ -36,10 +36,9 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
     if isinstance(network, RecurrentSettings) and network.aux_coef:
         forecast = Forecast(network.aux_coef, forecast_target)
     # The encoding of the symbol is in every observation if there is data, also on lanes that trade simulated prices.
-    symbols = len(history.symbols) if history else 0
     return EnvProblem(
         name="trading",
-        observation_shape=(sum(SIZES.values()) + symbols,),
+        observation_shape=(sum(SIZES.values()) + symbols_told(settings, history),),
         actions=Discrete(len(ACTIONS)),
         make_env=make_env,
         make_test=make_test,

@@ -86,7 +86,7 @@ class TradingSettings(MarketSettings, WorkloadSettings):
         if self.update_interval:
             changes |= {"n_steps": self._steps_between_updates(config.algorithm.lane_units()), "update_interval": 0}
         if self.no_data_load:
-            dropped = dict.fromkeys(("data", "symbols", "start_date", "end_date"), "")
+            dropped = dict.fromkeys(("data", "symbols", "start_date", "end_date", "validation_from"), "")
             changes |= {**dropped, "historical_lanes": "all", "no_data_load": False}
         return changes
 

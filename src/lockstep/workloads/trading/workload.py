@@ -5,7 +5,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.config.config import NetworkSettings, Preset, WorkloadSettings, preset
-from lockstep.workloads.capabilities import Comparison, PlayRequest
+from lockstep.errors import UserError
+from lockstep.workloads.capabilities import Comparison, PlayRequest, Results, TradeRequest
 from lockstep.workloads.trading.settings import CLSTMSettings, LSTMSettings, TradingConfig, TradingSettings
 from lockstep.workloads.workload import Workload
 
@@ -136,10 +137,11 @@ class Trading(Workload):
         history = load_history(settings)
         days = (history.day.min(), history.day.max(), history.validation_day)
         first, last, unseen = (date.fromordinal(int(day)) for day in days)
-        kept = f"; those from {unseen} on are kept from training" if settings.validation_part else ""
+        kept = f"; those from {unseen} on are kept from training" if settings.evaluation_split == "validation" else ""
         notes = [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {first} to {last}{kept}"]
+        notes += [f"{'data':12} {note}" for note in history.notes]
         # Raises an error if no symbol has enough days.
-        for split in ("train", "validation") if settings.validation_part else ("train",):
+        for split in dict.fromkeys(("train", settings.evaluation_split)):
             traded, length = history.traded(split, settings.episode_length), settings.episode_length
             if len(traded) < len(history.symbols):
                 left_out = ", ".join(symbol for symbol in history.symbols if symbol not in traded)
@@ -179,13 +181,14 @@ class Trading(Workload):
         settings = config.workload
         if not settings.data:
             return {"on": f"simulated prices ({settings.market})"}
-        from lockstep.workloads.trading.market.data_record import how_many_trained_on
+        from lockstep.workloads.trading.market.data_record import how_many_trained_on, record_of
         from lockstep.workloads.trading.market.history import load_history
 
         days = load_history(settings).days(settings.evaluation_split, settings.episode_length)
         first, last = (date.fromordinal(int(day)) for day in days[[0, -1]])
         # A baseline was not trained on anything.
-        seen = f", {how_many_trained_on(days, trained_on)}" if results["policy"] == "trained" else ""
+        record = record_of(settings, trained_on)
+        seen = f", {how_many_trained_on(days, record)}" if results["policy"] == "trained" else ""
         return {"on": f"days from {first} to {last}{seen}"}
 
     def report(self, config: TradingConfig, learner: "Learner", world: "World", episodes: int, seed: int) -> Comparison:
@@ -202,9 +205,34 @@ class Trading(Workload):
 
     def blotter(self, request: PlayRequest) -> Iterator[tuple[list[str], float]]:
         """Trade one episode after another, yielding for each the lines of its blotter and its reward."""
+        from lockstep.workloads.trading.market.data_record import record_of
         from lockstep.workloads.trading.reports.watch import blotter
 
-        return blotter(request.config.workload, request.act, request.seed, request.trained_on)
+        settings = request.config.workload
+        return blotter(settings, request.act, request.seed, record_of(settings, request.trained_on))
+
+    def with_data(self, config: TradingConfig, data: str, trained_on: Mapping[str, str] | None) -> TradingConfig:
+        """The configuration of a trained policy for other data: its own symbols, on days that it was not trained on."""
+        from lockstep.workloads.trading.market.data_record import first_unseen_day
+
+        settings = config.workload
+        changes = {"data": data, "start_date": "", "end_date": "", "validation_from": first_unseen_day(trained_on)}
+        if not settings.data or not settings.encode_symbols:
+            # It does not know symbols: it trades all that the data has.
+            return config.replace(**changes, encode_symbols=False, symbols="")
+        symbols = str(trained_on.get("symbols", "")) if trained_on else settings.symbols
+        if not symbols:
+            raise UserError(
+                f"--data {data}: the model does not say which symbols it was trained on; describe it yourself with "
+                "--workload, --preset, --symbols and fields"
+            )
+        return config.replace(**changes, symbols=symbols)
+
+    def trade(self, request: TradeRequest) -> Results:
+        """Decide on every day of the data that a paper account has not seen, and write the account."""
+        from lockstep.workloads.trading.paper.trader import trade
+
+        return trade(request)
 
     def run_peer(self, name: str, config: TradingConfig, updates: int, device: str) -> int:
         """Continue training with one of `peers` for a number of updates; returns the environment steps made."""

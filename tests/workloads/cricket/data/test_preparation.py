@@ -54,6 +54,15 @@ def test_the_cache_holds_no_code_and_follows_the_source(tmp_path, match_file, fo
     assert not [path for path in (tmp_path / "cache").iterdir() if path.name.startswith(".tmp")]
 
 
+def test_careers_of_earlier_days_are_data_of_their_own(tmp_path):
+    usual, earlier = (open_store(where(tmp_path, careers=careers), World()) for careers in ("all", "earlier"))
+    # A digest of their own: `resume` refuses a run of the other kind, and neither overwrites the other's tables.
+    assert usual.source != earlier.source and len(list(tmp_path.iterdir())) == 2
+    assert usual.chronicle is None and earlier.chronicle is not None
+    assert torch.equal(usual.tables["train"].label, earlier.tables["train"].label)
+    assert not torch.equal(usual.tables["validation"].career, earlier.tables["validation"].career)
+
+
 def test_nothing_is_written_beside_the_users_matches(tmp_path, folder_of, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "mine").mkdir()

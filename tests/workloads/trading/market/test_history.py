@@ -173,7 +173,10 @@ def test_a_bad_row_is_refused_with_file_row_column_and_rule(tmp_path, edit, mess
 def test_missing_columns_are_named(tmp_path):
     path = write(tmp_path / "bars.csv", [], "date,symbol,open,high,low,last")
     message = refusal(path)
-    assert "row 1: has no column close, volume" in message and "found: date, symbol, open, high, low, last" in message
+    assert (
+        "row 1: has no column close; needed: date, open" in message
+        and "found: date, symbol, open, high, low, last" in message
+    )
     assert "column close: appears more than once" in refusal(write(tmp_path / "two.csv", [], HEADER + ",close"))
 
 

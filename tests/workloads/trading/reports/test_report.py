@@ -42,6 +42,11 @@ def test_a_trader_is_beaten_only_if_the_intervals_do_not_overlap():
     assert "60 to 80" in lines[1] and lines[1].split()[-5:] == ["-"] * 5
 
 
+def test_a_share_of_an_uncertain_profit_is_a_dash():
+    rows = {TRAINED: row(70.0, 10.0), "oracle": row(0.5, 5.0)}
+    assert Section("simulated", rows).lines()[-1].endswith("hidden regime: - (its own interval includes 0)")
+
+
 def test_an_undefined_ratio_is_a_dash_and_counts_in_no_mean():
     assert mean_of_defined([2.0, math.nan, 4.0]) == 3.0 and mean_of_defined([math.nan]) is None
     rows = {TRAINED: Row(Interval(1.0, 0.0, 2.0), {"sharpe": 3.0, "sortino": None})}

@@ -59,5 +59,5 @@ def test_the_blotter_shows_the_episodes_of_an_evaluation():
 def test_there_is_a_scene_for_every_day():
     seen = list(islice(scenes(SETTINGS, "always_call", 5), 21))
     assert [scene.ended for scene in seen] == 19 * [False] + [True, False]
-    assert seen[0].image.shape == (480, 640, 3)
+    assert seen[0].drawing.paint().shape == (480, 640, 3)
     assert "day 20" in seen[19].caption and "buy_call" in seen[0].text

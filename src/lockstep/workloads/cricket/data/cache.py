@@ -14,14 +14,16 @@ from torch import Tensor
 
 from lockstep.storage.disk import replace_directory, temporary_name, write_durably
 from lockstep.untrusted import read_regular
+from lockstep.workloads.cricket.features.chronicle import Chronicle
 from lockstep.workloads.cricket.features.entities import EntityIndex
 from lockstep.workloads.cricket.features.knowledge import Knowledge
 from lockstep.workloads.cricket.features.table import DeliveryTable, Entities, MatchInfo
+from lockstep.workloads.cricket.features.tabulate import Learned
 
 FORMAT = 3
 """Increase it with every change of what is stored or how it is computed, so that older caches are rebuilt."""
-_TEXT, _KNOWLEDGE = "words.json", "knowledge.safetensors"
-"""File names: everything that is not a tensor, and what was learned from the training matches."""
+_TEXT, _KNOWLEDGE, _CHRONICLE = "words.json", "knowledge.safetensors", "chronicle.safetensors"
+"""File names: everything that is not a tensor, what was learned from the training matches, and what of it when."""
 _KEPT_NARROW = ("runs", "score", "ball", "career")
 """Columns that a table holds in narrow types in memory, too; all others are widened when read."""
 _MAX_TEXT = 1 << 30
@@ -39,6 +41,13 @@ class Store:
     """Messages for the user about the source: files that were left out."""
     source: str
     """Digest of the matches and of their split."""
+    chronicle: Chronicle | None = None
+    """What was known when, if careers count earlier matches only."""
+
+    @property
+    def learned(self) -> Learned:
+        """What describes matches other than those that were learned from."""
+        return Learned(self.index, self.knowledge, (), self.chronicle)
 
     @property
     def entities(self) -> Entities:
@@ -55,8 +64,7 @@ class Store:
 
 def write_store(
     path: Path,
-    index: EntityIndex,
-    knowledge: Knowledge,
+    learned: Learned,
     notes: tuple[str, ...],
     source: str,
     tables: Iterable[tuple[str, DeliveryTable]],
@@ -66,13 +74,15 @@ def write_store(
     workspace = path.with_name(temporary_name(path.name))
     workspace.mkdir()
     try:
-        text: dict[str, Any] = {"format": FORMAT, "index": index.as_json(), "notes": notes, "source": source}
+        text: dict[str, Any] = {"format": FORMAT, "index": learned.index.as_json(), "notes": notes, "source": source}
         text["tables"] = {}
         for part, table in tables:
             save_file({name: _narrow(tensor) for name, tensor in table.tensors().items()}, workspace / _file(part))
             matches = [[match.file, match.date, match.teams, match.venue] for match in table.matches]
             text["tables"][part] = {"names": table.names, "matches": matches, "longest": table.longest}
-        save_file({name: tensor.contiguous() for name, tensor in knowledge.tensors().items()}, workspace / _KNOWLEDGE)
+        _save(learned.everything.tensors(), workspace / _KNOWLEDGE)
+        if learned.chronicle is not None:
+            _save(learned.chronicle.tensors(), workspace / _CHRONICLE)
         # Sizes detect truncated files: after a crash, the file system may show unwritten data under its final name.
         text["sizes"] = {file.name: file.stat().st_size for file in sorted(workspace.iterdir())}
         write_durably(workspace / _TEXT, json.dumps(text).encode())
@@ -101,9 +111,16 @@ def read_store(path: Path) -> Store:
         tables = {part: _table(path / _file(part), description) for part, description in text["tables"].items()}
         source = str(text["source"])
         knowledge = Knowledge.from_tensors(load_file(path / _KNOWLEDGE))
+        # Listed with its size where there is one, so a file that somebody else left there is not read.
+        dated = _CHRONICLE in text["sizes"]
+        chronicle = Chronicle.from_tensors(load_file(path / _CHRONICLE)) if dated else None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a store of tables ({error})") from error
-    return Store(tables, index, knowledge, tuple(text["notes"]), source)
+    return Store(tables, index, knowledge, tuple(text["notes"]), source, chronicle)
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
 
 
 def _file(part: str) -> str:

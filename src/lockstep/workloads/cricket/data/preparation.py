@@ -22,7 +22,7 @@ from lockstep.workloads.cricket.data.cache import (
 )
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.table import DeliveryTable, Entities
-from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn
+from lockstep.workloads.cricket.features.tabulate import Learned, describe, learn, learn_by_day
 from lockstep.workloads.cricket.matches.archive import Archive, named, open_archive
 from lockstep.workloads.cricket.matches.league import simulate
 from lockstep.workloads.cricket.matches.match import Match, NotAMatch, read_match
@@ -58,7 +58,7 @@ def open_store(settings: CricketSettings, world: World) -> Store:
     """Like `open_splits`, with everything learned from the training matches. Called by every rank."""
 
     def find() -> str:
-        with _data_errors():
+        with data_errors():
             return str(prepare(settings))
 
     # Rank 0 prepares while the others wait for the path; then every rank reads the files itself.
@@ -85,7 +85,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     books: list[Scorebook] = []
 
     def read() -> None:
-        with _data_errors():
+        with data_errors():
             book, notes = _other_matches(data, bad_files, store)
         books.append(book)
         _tell(notes)
@@ -93,7 +93,7 @@ def describe_matches(data: str, bad_files: str, store: Store, world: World) -> D
     # One rank reads first and reports errors; the others then read files that are known to be valid.
     world.led(read)
     book = books[0] if books else _other_matches(data, bad_files, store)[0]
-    return describe(Scoreboard(book), Learned(store.index, store.knowledge, ()), out_of_fold=False)
+    return describe(Scoreboard(book), store.learned, out_of_fold=False)
 
 
 def _tell(notes: Iterable[str]) -> None:
@@ -102,7 +102,7 @@ def _tell(notes: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _data_errors() -> Iterator[None]:
+def data_errors() -> Iterator[None]:
     """Turn errors of reading matches, and lack of memory, into one-line errors."""
     try:
         yield
@@ -123,7 +123,7 @@ def prepare(settings: CricketSettings) -> Path:
         return path
     notes: list[str] = []
     if archive is not None and split is not None:
-        matches = list(_read(archive, split.files(), settings.bad_files, notes))
+        matches = list(read_matches(archive, split.files(), settings.bad_files, notes))
     else:
         matches = list(simulate(settings.matches, settings.split_seed))
         split = shuffled([match.file for match in matches], settings.split_seed)
@@ -131,9 +131,9 @@ def prepare(settings: CricketSettings) -> Path:
     for part, book in books.items():
         if not len(book):
             raise UserError(f"data {settings.data}: no match for {part} has a delivery; give more matches")
-    learned = learn(Scoreboard(books[TRAIN]))
+    learned = (learn_by_day if settings.careers == "earlier" else learn)(Scoreboard(books[TRAIN]))
     try:
-        write_store(path, learned.index, learned.everything, _summarised(notes), source, _tables(books, learned))
+        write_store(path, learned, _summarised(notes), source, _tables(books, learned))
     except OSError as error:
         raise UserError(f"cache_dir {path.parent}: cannot be written ({error.strerror}); choose another") from error
     # A folder that the user chose is left to the user.
@@ -153,7 +153,8 @@ def _tables(books: dict[str, Scorebook], learned: Learned) -> Iterator[tuple[str
         yield part, describe(Scoreboard(book), learned, out_of_fold=part == TRAIN)
 
 
-def _read(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:
+def read_matches(archive: Archive, names: list[str], bad_files: str, notes: list[str]) -> Iterator[Match]:
+    """Yield the matches of some files; of files that are none, a note is added or UserError raised (`bad_files`)."""
     for name, content in archive.read(names):
         try:
             if isinstance(content, str):
@@ -171,7 +172,8 @@ def _other_matches(data: str, bad_files: str, store: Store) -> tuple[Scorebook, 
     archive = open_archive(Path(data))
     trained_on = {match.file for match in store.tables["train"].matches}
     notes: list[str] = []
-    book = collect(_read(archive, [name for name in archive.names if name not in trained_on], bad_files, notes))
+    names = [name for name in archive.names if name not in trained_on]
+    book = collect(read_matches(archive, names, bad_files, notes))
     if not len(book):
         raise UserError(f"data {named(archive.path)}: all its deliveries were trained on; give other matches")
     return book, _summarised(notes)
@@ -183,10 +185,15 @@ def _summarised(notes: list[str]) -> tuple[str, ...]:
 
 
 def _digest(settings: CricketSettings, archive: Archive | None, split: Split | None) -> str:
-    """Digest of the matches and their split, 16 hex digits. Must not change between versions: runs store it."""
+    """Digest of the matches, their split and the kind of careers, 16 hex digits.
+
+    Must not change between versions: runs store it.
+    """
+    # The usual careers are not part of it, so that runs of earlier versions still find theirs.
+    careers = [settings.careers] if settings.careers != "all" else []
     if archive and split:
-        return _short_digest([archive.digest, split.parts()])
-    return _short_digest(["league", settings.matches, settings.split_seed])
+        return _short_digest([archive.digest, split.parts(), *careers])
+    return _short_digest(["league", settings.matches, settings.split_seed, *careers])
 
 
 def _key(settings: CricketSettings, source: str) -> str:

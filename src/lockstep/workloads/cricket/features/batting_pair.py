@@ -26,6 +26,10 @@ class BattingPair:
         """The sum of `events` (N,) over the deliveries that the player faced earlier in the innings."""
         return self.groups.before(events[self.delivery] * self.on_strike)
 
+    def since(self, events: np.ndarray) -> np.ndarray:
+        """How many deliveries, with the player at either end, ago he last faced one of `events` (N,); 0 if never."""
+        return self.groups.since((events[self.delivery] * self.on_strike) > 0)
+
     def recent(self, events: np.ndarray, rows: int) -> np.ndarray:
         """Like `sum`, over the last `rows` deliveries at which the player was at either end."""
         return self.groups.recent(events[self.delivery] * self.on_strike, rows)

@@ -1,5 +1,7 @@
 """Features from knowledge of other matches: careers, expected outcomes, and today's deviation from them."""
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from lockstep.workloads.cricket.columns import CAREER_COLUMNS, CAREER_WIDTH, ROL
 from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge, members
 from lockstep.workloads.cricket.features.roles import batting_role
 from lockstep.workloads.cricket.features.running_sums import Groups
+from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.skills import CLASSES
 
 _RATE_BALLS, _RATE_EVENTS = 60.0, 3.0
@@ -33,8 +36,13 @@ _DETAILS = {"striker_identity": ("striker_phase", "striker_type"), "bowler_ident
 _UNKNOWN, _BOWLER = ROLES.index("unknown"), ROLES.index("bowler")
 
 
-def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
-    """(len(rows), CAREER_WIDTH) float16: career features of the entities at these rows."""
+def career(
+    inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray, known: Mapping[str, Tensor] | None = None
+) -> Tensor:
+    """(len(rows), CAREER_WIDTH) float16: career features of the entities at these rows.
+
+    `known`: by entity, outcomes counted for each row (len(rows), 7), if rows differ in what they may know.
+    """
     result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16)
     member = {
         name: torch.as_tensor(index) for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows)
@@ -46,7 +54,7 @@ def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tens
         ids = torch.as_tensor(inputs.of_entity(entity)[rows])
         this_year = ids * years + torch.as_tensor(year[rows])
         parts = [
-            _record(knowledge, kind)[ids],
+            _record(knowledge, knowledge.counts[kind])[ids] if known is None else _record(knowledge, known[entity]),
             knowledge.effects[kind][ids] + knowledge.effects[f"{kind}_year"][this_year],
         ]
         parts += [knowledge.effects[name][member[name]] for name in _DETAILS.get(node, ())]
@@ -59,33 +67,50 @@ def career(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tens
 def prior(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tensor:
     """(len(rows), 7) float32: log-probabilities by the additive model."""
     total = knowledge.effects["prior"].repeat(len(rows), 1)
-    for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
-        total += knowledge.effects[name][torch.as_tensor(index)]
+    for _, shift in shifts(inputs, knowledge, rows):
+        total += shift
     return torch.log_softmax(total, 1)
 
 
-def today(inputs: CareerInputs, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
+def shifts(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Iterator[tuple[str, Tensor]]:
+    """Each effect of the additive model by name, and its shift of the log-odds (len(rows), 7)."""
+    for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
+        yield name, knowledge.effects[name][torch.as_tensor(index)]
+
+
+def today(scoreboard: Scoreboard, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
     """(N, 7) by node type and name: today's deviation from what careers predict, in log-odds of each outcome.
 
     Counted before each delivery, over the match, the innings, the striker's innings and the bowler's spells.
     `expected`: (N, 7) probabilities for every delivery, from knowledge of other matches.
     """
-    scoreboard, book = inputs.scoreboard, inputs.scoreboard.book
     groups = {
-        ("score_state", "match_today"): (Groups(book.match), _TODAY_TEAM),
-        ("score_state", "innings_today"): (scoreboard.in_innings, _TODAY_TEAM),
-        ("striker_state", "today"): (scoreboard.by_player("batter"), _TODAY_PLAYER),
-        ("bowler_state", "today"): (scoreboard.by_player("bowler"), _TODAY_PLAYER),
+        ("score_state", "match_today"): Groups(scoreboard.book.match),
+        ("score_state", "innings_today"): scoreboard.in_innings,
+        ("striker_state", "today"): scoreboard.by_player("batter"),
+        ("bowler_state", "today"): scoreboard.by_player("bowler"),
     }
-    result = {where: np.empty((len(book), CLASSES), np.float32) for where in groups}
+    result = {where: np.empty((len(scoreboard.book), CLASSES), np.float32) for where in groups}
     for outcome in range(CLASSES):
-        probability = expected[:, outcome].astype(np.float64)
-        # One Newton step from 0 for a shift of the log-odds: gradient over curvature plus shrinkage.
-        surprise, spread = (scoreboard.label == outcome) - probability, probability * (1 - probability)
-        for where, (group, shrinkage) in groups.items():
-            shift = group.before(surprise) / (group.before(spread) + shrinkage)
-            result[where][:, outcome] = shift * _SKILL_SCALE
+        surprise, spread = surprises(scoreboard.label == outcome, expected[:, outcome])
+        for where, group in groups.items():
+            result[where][:, outcome] = deviation(where, group.before(surprise), group.before(spread))
     return result
+
+
+def surprises(came: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How much more an outcome came than expected, and its variance, for each delivery."""
+    probability = expected.astype(np.float64)
+    return came - probability, probability * (1 - probability)
+
+
+def deviation(where: tuple[str, str], surprise: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """A feature of `today`, from sums over deliveries.
+
+    One Newton step from 0 for a shift of the log-odds: gradient over curvature plus shrinkage.
+    """
+    shrinkage = _TODAY_TEAM if where[0] == "score_state" else _TODAY_PLAYER
+    return surprise / (spread + shrinkage) * _SKILL_SCALE
 
 
 def roles(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:
@@ -106,9 +131,9 @@ def bowling_types(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) 
     return {"pace": np.where(known, 1 - spin, 0), "spin": np.where(known, spin, 0)}
 
 
-def _record(knowledge: Knowledge, kind: str) -> Tensor:
-    """(size, 8): log of deliveries and outcome rates of every id of a kind."""
-    counts = knowledge.counts[kind].float()
+def _record(knowledge: Knowledge, counts: Tensor) -> Tensor:
+    """(n, 8): log of deliveries and outcome rates, for counts (n, 7)."""
+    counts = counts.float()
     balls, average = counts.sum(1, keepdim=True), knowledge.effects["prior"].exp()
     pseudo = (_RATE_EVENTS / average).clamp(min=_RATE_BALLS)
     rates = (counts + pseudo * average) / (balls + pseudo) / average

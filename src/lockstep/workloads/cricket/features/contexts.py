@@ -19,27 +19,27 @@ Cells = dict[str, tuple[np.ndarray, int]]
 
 def phase_of_over(scoreboard: Scoreboard) -> np.ndarray:
     """0 powerplay, 1 middle, 2 death."""
-    return np.searchsorted([POWERPLAY_OVERS, DEATH_OVER], scoreboard.book["over"], side="right")
+    return np.searchsorted([POWERPLAY_OVERS, DEATH_OVER], scoreboard.current("over"), side="right")
 
 
 def over_cells(scoreboard: Scoreboard) -> tuple[np.ndarray, int]:
     """Over, wickets down and which innings."""
-    over, wickets = scoreboard.book["over"], np.minimum(scoreboard.wickets, 10)
+    over, wickets = scoreboard.current("over"), np.minimum(scoreboard.wickets, 10)
     return (over * 11 + wickets) * 2 + scoreboard.chasing, OVERS * 11 * 2
 
 
 def contexts(scoreboard: Scoreboard) -> Cells:
     """What an outcome depends on besides players, teams and venue; most cells are combined with the phase."""
-    book, phase = scoreboard.book, phase_of_over(scoreboard)
+    phase = phase_of_over(scoreboard)
     faced = scoreboard.by_player("batter").before(scoreboard.faced)
     # Cell 0 is the first innings, which has no required rate.
     rate = np.where(scoreboard.target > 0, 1 + np.searchsorted(_RATES, required_rate(scoreboard), side="right"), 0)
     striker, _ = scoreboard.batting_positions
     ball = np.minimum(scoreboard.in_over.before(scoreboard.legal), 6)
-    years = np.array([int(match.date[:4] or 0) for match in book.matches], np.int64)[book.match]
+    years = scoreboard.of_match(lambda match: int(match.date[:4] or 0), np.int64)
     return {
         "over": over_cells(scoreboard),
-        "restrictions": (book["over"] * 2 + (book["powerplay"] > 0), OVERS * 2),
+        "restrictions": (scoreboard.current("over") * 2 + (scoreboard.current("powerplay") > 0), OVERS * 2),
         "faced": (np.searchsorted(_FACED, faced, side="right") * 3 + phase, (len(_FACED) + 1) * 3),
         "position": (np.minimum(striker, 11) * 3 + phase, 36),
         "required": (rate * 3 + phase, (len(_RATES) + 2) * 3),

@@ -49,12 +49,10 @@ def _dot_pressure(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
     # A dot ball adds pressure, a boundary releases it.
     pressure = scoreboard.dot.astype(np.float64) - scoreboard.boundary
-    # np.roll wraps and crosses innings; `exists` masks what it brings from there.
     weighted, weights = np.zeros(len(so_far)), np.zeros(len(so_far))
     for lag in range(1, _WINDOW + 1):
-        exists = so_far >= lag
-        weighted += np.where(exists, np.roll(pressure, lag) * _DECAY ** (lag - 1), 0)
-        weights += np.where(exists, _DECAY ** (lag - 1), 0)
+        weighted += innings.lagged(pressure, lag) * _DECAY ** (lag - 1)
+        weights += np.where(so_far >= lag, _DECAY ** (lag - 1), 0)
     half = _WINDOW // 2
     late = innings.recent(pressure, half)
     early = innings.recent(pressure, _WINDOW) - late

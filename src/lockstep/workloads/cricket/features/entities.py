@@ -33,6 +33,10 @@ class EntityIndex:
         """Number of ids of each kind, including the unknown one."""
         return {"venue": len(self.venues.names) + 1, "team": len(self.teams) + 1, "player": len(self.players) + 1}
 
+    def team(self, name: str) -> int:
+        """The id of a team."""
+        return self.teams.index(name) + 1 if name in self.teams else 0
+
     def people(self, book: Scorebook) -> np.ndarray:
         """The id of each of the book's people, plus a last entry, which maps nobody (-1) to unknown."""
         number = {key: place + 1 for place, (key, _) in enumerate(self.players)}

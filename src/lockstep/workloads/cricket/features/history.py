@@ -8,7 +8,7 @@ from lockstep.workloads.cricket.matches.match import KINDS
 
 
 def ball_features(scoreboard: Scoreboard) -> np.ndarray:
-    """(N, 18) float16: BALL_FEATURES of every delivery."""
+    """(N, 18) float16: BALL_FEATURES of every delivery; with a first axis more for several games at once."""
     book, kind = scoreboard.book, scoreboard.book["kind"]
     run_out = kind == KINDS.index("run out")
     dismissals = {name: kind == KINDS.index(name) for name in ("bowled", "caught", "lbw", "stumped")}
@@ -30,7 +30,7 @@ def ball_features(scoreboard: Scoreboard) -> np.ndarray:
         # Which end the ball was bowled from: ends alternate with overs.
         "over_parity": book["over"] % 2,
     }
-    result = np.empty((len(book), len(BALL_FEATURES)), np.float16)
+    result = np.empty((*kind.shape, len(BALL_FEATURES)), np.float16)
     for place, name in enumerate(BALL_FEATURES):
-        result[:, place] = columns[name]
+        result[..., place] = columns[name]
     return result

@@ -46,18 +46,18 @@ def progress_phase(scoreboard: Scoreboard) -> np.ndarray:
 
 
 def _score(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
-    book, balls = scoreboard.book, scoreboard.legal_balls
+    balls = scoreboard.legal_balls
     return {
         "runs": scoreboard.runs / 250,
         "wickets": scoreboard.wickets / 10,
         "legal_balls": balls / 120,
-        "second_innings": book["innings"] == 1,
-        "women": np.array([match.female for match in book.matches], bool)[book.match],
+        "second_innings": scoreboard.current("innings") == 1,
+        "women": scoreboard.of_match(lambda match: match.female, bool),
         "rate": np.minimum(run_rate(scoreboard), 36) / 12,
         "boundary_share": ratio(scoreboard.in_innings.before(scoreboard.boundary), balls),
         "dot_share": ratio(scoreboard.in_innings.before(scoreboard.dot), balls),
         "extras_share": ratio(scoreboard.in_innings.before(1 - scoreboard.legal), scoreboard.deliveries),
-        "era": (np.array([_year(match.date) for match in book.matches])[book.match] - _ERA_BEGINS) / 20,
+        "era": (scoreboard.of_match(lambda match: _year(match.date), float) - _ERA_BEGINS) / 20,
     }
 
 
@@ -81,25 +81,20 @@ def _chase(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
 def _first_innings(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
     """How the first innings went, as a feature of the chase on the same pitch; 0 in the first innings itself."""
-    innings = scoreboard.book.innings_of
-
-    def of_other_side(events: np.ndarray) -> np.ndarray:
-        totals = np.bincount(innings, events, len(scoreboard.book.innings))
-        return np.where(scoreboard.chasing, totals[np.maximum(innings - 1, 0)], 0)
-
-    balls = of_other_side(scoreboard.legal)
+    of_other_side = scoreboard.of_other_side
+    balls = of_other_side(lambda board: board.legal)
     return {
-        "dots": ratio(of_other_side(scoreboard.dot), balls),
-        "fours": ratio(of_other_side(scoreboard.label == 4), balls),
-        "sixes": ratio(of_other_side(scoreboard.label == 5), balls),
-        "wickets": of_other_side(scoreboard.book["wickets"]) / 10,
+        "dots": ratio(of_other_side(lambda board: board.dot), balls),
+        "fours": ratio(of_other_side(lambda board: board.label == 4), balls),
+        "sixes": ratio(of_other_side(lambda board: board.label == 5), balls),
+        "wickets": of_other_side(lambda board: board.book["wickets"]) / 10,
         "balls": balls / 120,
     }
 
 
 def _phase(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
     book, phase = scoreboard.book, progress_phase(scoreboard)
-    restricted = book["powerplay"] > 0
+    restricted = scoreboard.current("powerplay") > 0
     legal_in_over = scoreboard.in_over.before(scoreboard.legal)
     return {
         "powerplay": phase == 0,
@@ -108,7 +103,7 @@ def _phase(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
         "ball_in_over": scoreboard.deliveries % 6 / 6,
         "first_ball": scoreboard.deliveries % 6 == 0,
         "super_over": scoreboard.super_over,
-        "over": book["over"] / 20,
+        "over": scoreboard.current("over") / 20,
         "legal_in_over": np.minimum(legal_in_over, 6) / 6,
         "last_of_over": legal_in_over >= 5,
         "restricted": restricted,

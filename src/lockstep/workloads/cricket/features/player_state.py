@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lockstep.workloads.cricket.features.running_sums import Groups, ratio
+from lockstep.workloads.cricket.features.running_sums import ratio
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 
 
@@ -21,9 +21,7 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
     batters, book, label = scoreboard.batters, scoreboard.book, scoreboard.label
     faced = scoreboard.faced
     runs, balls = batters.sum(book["batter_runs"]), batters.sum(faced)
-    entry = batters.on_arrival(scoreboard.legal_balls[batters.delivery])
-    since_faced = batters.groups.since((faced[batters.delivery] * batters.on_strike) > 0)
-    scored = (book["batter_runs"][batters.delivery] * batters.on_strike) > 0
+    since_faced = batters.since(faced)
     boundaries = batters.sum(scoreboard.boundary)
     columns = {
         "runs": runs / 100,
@@ -36,7 +34,7 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
         "not_yet_faced": balls == 0,
         "since_last_faced": np.where(since_faced > 0, np.minimum(since_faced / 12, 1), 1),
         "position": batters.position / 11,
-        "entry": entry / 120,
+        "entry": scoreboard.batting_entries / 120,
         "log_balls": np.log1p(balls) / 4,
         # Five extra balls, so that the shares of a batter who has faced one or two do not jump to 0 or 1.
         "single_share": ratio(batters.sum(label == 1), balls + 5),
@@ -45,7 +43,7 @@ def _batters(scoreboard: Scoreboard) -> tuple[dict[str, np.ndarray], dict[str, n
         "six_share": ratio(batters.sum(label == 5), balls + 5),
         "recent_runs": batters.recent(book["batter_runs"], 12) / 20,
         "recent_balls": batters.recent(faced, 12) / 12,
-        "since_scored": np.minimum(batters.groups.since(scored) / 12, 1),
+        "since_scored": np.minimum(batters.since(book["batter_runs"]) / 12, 1),
         "average_pace": (runs + 6) / (balls + 5) / 2,
     }
     by_end = {name: batters.ends(column) for name, column in columns.items()}
@@ -82,14 +80,8 @@ def _bowler(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
 
 def _partnership(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
-    book = scoreboard.book
-    # The same pair whoever is on strike.
-    one, other = np.minimum(book["batter"], book["nonstriker"]), np.maximum(book["batter"], book["nonstriker"])
-    pair = one * (1 << 20) + other
-    # Numbered by changes of the pair: two who bat together again (after one retired hurt) start a new partnership.
-    changed = (np.diff(pair, prepend=-1) != 0) | (np.diff(book.innings_of, prepend=-1) != 0)
-    groups = Groups(np.cumsum(changed))
-    runs, balls = groups.before(book["total_runs"]), groups.before(scoreboard.legal)
+    groups = scoreboard.in_partnership
+    runs, balls = groups.before(scoreboard.book["total_runs"]), groups.before(scoreboard.legal)
     return {
         "runs": runs / 100,
         "balls": balls / 60,

@@ -42,6 +42,14 @@ class Groups:
         result[self._order] = np.where(since > 0, self._order[place - since] if len(events) else 0, -1)
         return result
 
+    def lagged(self, values: np.ndarray, lag: int) -> np.ndarray:
+        """The value `lag` rows of the group before; 0 where there is none."""
+        place = np.arange(len(values)) - lag
+        found = np.where(place >= self._start, values[self._order][np.maximum(place, 0)], 0)
+        result = np.empty_like(found)
+        result[self._order] = found
+        return result
+
     def recent(self, values: np.ndarray, rows: int) -> np.ndarray:
         """The sum of the values of the last `rows` earlier rows of the group."""
         before = self.before(values)[self._order]

@@ -1,12 +1,14 @@
 """How each delivery counts (outcome, legal, boundary, ...), and the scoreboard before it."""
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from lockstep.workloads.cricket.features.batting_pair import BattingPair
 from lockstep.workloads.cricket.features.running_sums import Groups
-from lockstep.workloads.cricket.matches.match import KINDS, OVERS
+from lockstep.workloads.cricket.matches.match import KINDS, OVERS, Match
 from lockstep.workloads.cricket.matches.scorebook import Scorebook
 
 WICKET_LABEL = 6
@@ -18,13 +20,42 @@ _PLAYERS = 1 << 20
 
 
 class Scoreboard:
-    """(N,) arrays about the deliveries of a scorebook. Counts leave out the delivery itself, so that nothing leaks."""
+    """(N,) arrays about the deliveries of a scorebook. Counts leave out the delivery itself, so that nothing leaks.
+
+    Features are made of four things: `current`, what a delivery shows before it is bowled; columns of `book` and what
+    is derived from them, which are events; sums of events over earlier deliveries by groups; and facts of the match.
+    A match that is played out (live/innings.py) gives the same four, so that features are written once.
+    """
 
     def __init__(self, book: Scorebook) -> None:
         self.book = book
         self.in_innings = Groups(book.innings_of)
         # 64 is more than an innings has overs.
         self.in_over = Groups(book.innings_of * 64 + book["over"])
+
+    def current(self, column: str) -> np.ndarray:
+        """What can be seen of each delivery before it is bowled: innings, over, powerplay and the three players."""
+        return self.book[column]
+
+    def of_match(self, read: Callable[[Match], Any], kind: type) -> np.ndarray:
+        """A fact of the match, for each delivery."""
+        return np.array([read(match) for match in self.book.matches], kind)[self.book.match]
+
+    def of_other_side(self, events: "Callable[[Scoreboard], np.ndarray]") -> np.ndarray:
+        """The sum of some events over the innings that a chase answers; 0 for innings that chase nothing."""
+        innings = self.book.innings_of
+        totals = np.bincount(innings, events(self), len(self.book.innings))
+        return np.where(self.chasing, totals[np.maximum(innings - 1, 0)], 0)
+
+    @cached_property
+    def in_partnership(self) -> Groups:
+        """Deliveries of the same two batters; those who bat together again (one was hurt) start a new partnership."""
+        book = self.book
+        # The same pair whoever is on strike.
+        one, other = np.minimum(book["batter"], book["nonstriker"]), np.maximum(book["batter"], book["nonstriker"])
+        pair = one * (1 << 20) + other
+        changed = (np.diff(pair, prepend=-1) != 0) | (np.diff(book.innings_of, prepend=-1) != 0)
+        return Groups(np.cumsum(changed))
 
     @cached_property
     def label(self) -> np.ndarray:
@@ -90,17 +121,17 @@ class Scoreboard:
     @cached_property
     def chasing(self) -> np.ndarray:
         """Whether the innings chases a target: the second one, or the second super over."""
-        return self.book["innings"] % 2 == 1
+        return self.current("innings") % 2 == 1
 
     @cached_property
     def target(self) -> np.ndarray:
         """Runs the chasing side needs to win, as far as known at the time; 0 in the first innings."""
-        return self.of_innings(_targets(self.book)[:, 0])
+        return self.of_innings(targets(self.book)[:, 0])
 
     @cached_property
     def allotted_balls(self) -> np.ndarray:
         """Legal balls of a whole innings, as far as known at the time."""
-        return self.of_innings(_targets(self.book)[:, 1])
+        return self.of_innings(targets(self.book)[:, 1])
 
     @cached_property
     def balls_left(self) -> np.ndarray:
@@ -123,6 +154,11 @@ class Scoreboard:
         """The place in the batting order (0 = first) of striker and non-striker at each delivery."""
         return self.batters.ends(self.batters.position)
 
+    @property
+    def batting_entries(self) -> np.ndarray:
+        """Legal balls of the innings before each of the two batters came in; as `batters`, striker first."""
+        return self.batters.on_arrival(self.legal_balls[self.batters.delivery])
+
     def of_innings(self, values: object) -> np.ndarray:
         """A value of each innings, repeated for each of its deliveries."""
         return np.asarray(values)[self.book.innings_of] if len(self.book) else np.empty(0)
@@ -135,7 +171,7 @@ class Scoreboard:
         return Groups(key)
 
 
-def _targets(book: Scorebook) -> np.ndarray:
+def targets(book: Scorebook) -> np.ndarray:
     """(innings, 2): target (0 = none) and legal balls of each innings, as known when it began.
 
     A file gives the final target. If it is one more than the other side's total, the target and its overs were known

@@ -78,6 +78,8 @@ class _Fit:
     def _estimate_stiffness(self) -> None:
         """Re-estimate the shrinkage from the shifts and their uncertainty (expectation-maximisation)."""
         # Members without a delivery say nothing about how different members are.
+        if not self.seen.any():
+            return
         members, curvature = self.shift[self.seen].double(), self.curvature[self.seen]
         for _ in range(3):
             spread = (members.square() + 1 / (curvature + self.stiffness)).mean(0)

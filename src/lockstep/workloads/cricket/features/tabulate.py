@@ -1,18 +1,22 @@
 """Builds tables from a scorebook: everything known before each delivery, with careers from training matches only.
 
 Training matches are divided into folds. Career features of a training delivery come from the other folds, so that its
-own match is never included; those of all other deliveries come from all training matches.
+own match is never included; those of all other deliveries come from all training matches. With a chronicle there are no
+folds: every delivery knows the training matches of earlier days.
 """
 
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lockstep.workloads.cricket.columns import CAREER_WIDTH, OUTCOMES, STATE_COLUMNS, STATE_FEATURES, STATE_WIDTH
 from lockstep.workloads.cricket.features import careers
+from lockstep.workloads.cricket.features.chronicle import Chronicle
 from lockstep.workloads.cricket.features.dynamics import dynamics
 from lockstep.workloads.cricket.features.entities import EntityIndex
 from lockstep.workloads.cricket.features.history import ball_features
@@ -35,6 +39,8 @@ class Learned:
     everything: Knowledge
     without: tuple[Knowledge, ...]
     """Fold -> knowledge from all other folds."""
+    chronicle: Chronicle | None = None
+    """What was known when, if careers count earlier matches only; there are no folds then."""
 
 
 def fold_of(file: str) -> int:
@@ -55,21 +61,26 @@ def learn(scoreboard: Scoreboard) -> Learned:
     return Learned(index, first, tuple(others))
 
 
+def learn_by_day(scoreboard: Scoreboard) -> Learned:
+    """Learn from the matches of a scoreboard, as seen from every day."""
+    index = EntityIndex.of(scoreboard.book)
+    chronicle = Chronicle.learn(CareerInputs.of(scoreboard, index), index.sizes)
+    return Learned(index, chronicle.everything, (), chronicle)
+
+
 def describe(scoreboard: Scoreboard, learned: Learned, out_of_fold: bool) -> DeliveryTable:
     """The table of a scoreboard's deliveries; `out_of_fold` for the matches that were learned from."""
     book, inputs = scoreboard.book, CareerInputs.of(scoreboard, learned.index)
     career = torch.zeros(len(book), CAREER_WIDTH, dtype=torch.float16)
     prior, roles = np.zeros((len(book), 7), np.float32), np.zeros((len(book), 3), np.int64)
     types = {"pace": np.zeros(len(book)), "spin": np.zeros(len(book))}
-    fold = _folds(book)[book.match] if out_of_fold else np.zeros(len(book), np.int64)
-    for number, knowledge in enumerate(learned.without if out_of_fold else [learned.everything]):
-        rows = np.flatnonzero(fold == number)
-        career[rows] = careers.career(inputs, knowledge, rows)
+    for rows, knowledge, known in _views(inputs, learned, out_of_fold):
+        career[rows] = careers.career(inputs, knowledge, rows, known)
         prior[rows] = careers.prior(inputs, knowledge, rows).numpy()
         roles[rows] = careers.roles(inputs, knowledge, rows)
         for name, column in careers.bowling_types(inputs, knowledge, rows).items():
             types[name][rows] = column
-    state = _state(scoreboard, inputs, prior, types)
+    state = state_columns(scoreboard, prior, types, careers.today(scoreboard, np.exp(prior)))
     ids = inputs.ids
     first = book.first
     people = np.stack([book[column] for column in ("bowler", "batter", "nonstriker")], 1)
@@ -98,16 +109,35 @@ def describe(scoreboard: Scoreboard, learned: Learned, out_of_fold: bool) -> Del
     )
 
 
+def _views(
+    inputs: CareerInputs, learned: Learned, out_of_fold: bool
+) -> Iterator[tuple[np.ndarray, Knowledge, dict[str, Tensor] | None]]:
+    """Yield rows with the knowledge that they may use, and the counts if those differ from row to row."""
+    book = inputs.scoreboard.book
+    if learned.chronicle is not None:
+        yield from learned.chronicle.views(inputs)
+        return
+    fold = _folds(book)[book.match] if out_of_fold else np.zeros(len(book), np.int64)
+    for number, knowledge in enumerate(learned.without if out_of_fold else [learned.everything]):
+        yield np.flatnonzero(fold == number), knowledge, None
+
+
 def _folds(book: Scorebook) -> np.ndarray:
     return np.array([fold_of(match.file) for match in book.matches], np.int64)
 
 
-def _state(
-    scoreboard: Scoreboard, inputs: CareerInputs, prior: np.ndarray, types: dict[str, np.ndarray]
-) -> torch.Tensor:
-    """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order."""
+def state_columns(
+    scoreboard: Scoreboard,
+    prior: np.ndarray,
+    types: dict[str, np.ndarray],
+    today: dict[tuple[str, str], np.ndarray],
+) -> Tensor:
+    """(N, STATE_WIDTH) float16: the columns of STATE_FEATURES in their order.
+
+    `prior`: (N, 7) log-probabilities of the additive model; `types`, `today`: from features/careers.py.
+    """
     # NaN marks columns that nothing has filled yet; the assertion below finds them.
-    state = torch.full((len(scoreboard.book), STATE_WIDTH), torch.nan, dtype=torch.float16)
+    state = torch.full((len(prior), STATE_WIDTH), torch.nan, dtype=torch.float16)
     # A few node types at a time: all columns in full precision would take most of the memory.
     for features in (match_state, player_state, dynamics):
         for node, columns in features(scoreboard).items():
@@ -116,7 +146,7 @@ def _state(
     for name, column in types.items():
         state[:, _place("bowler_state", name)] = torch.as_tensor(column)
     state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
-    for (node, name), block in careers.today(inputs, np.exp(prior)).items():
+    for (node, name), block in today.items():
         state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
     assert not state.isnan().any(), "a column of the state was not filled, or contains NaN"
     return state

@@ -49,10 +49,13 @@ class Archive:
 
 
 def open_archive(path: Path) -> Archive:
-    """Open the directory or zip at a path; UserError if it is neither, is empty or exceeds a limit."""
+    """Open the directory, zip or single match file at a path; UserError if it is none, is empty or exceeds a limit."""
     if path.is_dir():
         members = _by_file_name(path, sorted(entry.name for entry in path.iterdir() if entry.suffix == ".json"))
         return Archive(path, members, False, _digest_of_directory(path, members))
+    if path.suffix == ".json" and path.is_file():
+        members = {path.name: path.name}
+        return Archive(path.parent, members, False, _digest_of_directory(path.parent, members))
     if not path.is_file():
         raise UserError(f"data {named(path)}: no such directory or zip; give --data a folder or zip of match JSON")
     # Everything is checked by the zip's directory before anything is unpacked.

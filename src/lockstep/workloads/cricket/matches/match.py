@@ -63,6 +63,8 @@ class Innings:
     target_runs: int
     target_overs: float
     penalty_runs: int
+    powerplay_overs: int = POWERPLAY_OVERS
+    """Overs with fielding restrictions, from the first on."""
 
 
 @dataclass
@@ -165,6 +167,7 @@ def _innings(innings: Any, teams: tuple[str, str], where: str) -> Innings:
         target_runs=_whole(target.get("runs", 0), 0, 999, f"{where}: target"),
         target_overs=_overs(target.get("overs", OVERS), f"{where}: target"),
         penalty_runs=sum(_whole(runs, 0, MAX_RUNS, f"{where}: penalty_runs") for runs in penalty.values()),
+        powerplay_overs=_last_powerplay_over(innings, where) + 1,
     )
 
 

@@ -60,7 +60,7 @@ class ContextMessages(nn.Module):
             parts = [torch.zeros_like(context[:, self._spans[0]])]
             for layer, above, below in zip(self.down, self._spans, self._spans[1:], strict=False):
                 sent = layer(context[:, above].flatten(1))
-                parts.append(sent.view(len(context), below.stop - below.start, -1).to(context.dtype))
+                parts.append(sent.view(context.shape[0], below.stop - below.start, -1).to(context.dtype))
             messages = torch.cat(parts, 1)
         if self.across is not None:
             messages = messages + self.across(context.unbind(1)).transpose(0, 1)

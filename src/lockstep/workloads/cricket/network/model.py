@@ -112,7 +112,8 @@ class CricketNetwork(nn.Module):
         balls = self.balls(samples, self.embeddings, noise) if self.balls is not None else None
         edges = edges_of(samples, self._kept) if balls is not None else None
         condition = state_of(samples, self._film) if self._film else None
-        nodes = Nodes(context, self.query.expand(len(context), -1), balls)
+        # Not len(context): it would fix the batch size of an exported network.
+        nodes = Nodes(context, self.query.expand(context.shape[0], -1), balls)
         for passing in self.rounds:
             nodes = passing(nodes, edges, condition, noise)
         vector = nodes.query

@@ -117,19 +117,24 @@ class Predictor:
         Matches are given by the path of a file, a folder or a zip; those that the model was trained on are left out.
         """
         if isinstance(inputs, Samples):
-            return self._probabilities(inputs)
+            return self.probabilities(inputs)
         if not isinstance(inputs, str | Path):
             kind = type(inputs).__name__
             raise UserError(f"predict: a {kind} is no match; allowed: the path of a match file, folder or zip")
         settings, world = self._config.workload, self._world
         store = open_store(settings, world)
         table = describe_matches(str(inputs), settings.bad_files, store, world).to(world.device)
+        return self.of_table(table)
+
+    def of_table(self, table: DeliveryTable) -> Tensor:
+        """(M, 7) for the samples of a table on this device."""
         phase, longest = table.phase(), max(table.longest - 1, 1) if self._config.network.reads_balls else 0
         parts = [
-            self._probabilities(gather(table, phase, rows, longest))
+            self.probabilities(gather(table, phase, rows, longest))
             for rows in table.sample.split(self._config.algorithm.eval_batch_size)
         ]
         return torch.cat(parts)
 
-    def _probabilities(self, samples: Samples) -> Tensor:
+    def probabilities(self, samples: Samples) -> Tensor:
+        """(B, 7), on the CPU."""
         return self._learner.predict(samples.to(self._world.device)).exp().float().cpu()

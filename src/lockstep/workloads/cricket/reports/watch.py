@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from lockstep.distributed.world import World
+from lockstep.reporting.drawing.bars import Bars
 from lockstep.reporting.film import Scene
 from lockstep.workloads.cricket.columns import OUTCOME_RUNS, OUTCOMES
 from lockstep.workloads.cricket.data.samples import Samples, gather
@@ -24,9 +23,8 @@ Act = Callable[[Samples], tuple[Tensor, Tensor]]
 
 _BAR = 40
 """Characters of the longest bar."""
-_SIZE = 640, 300
-"""Width and height of the image, in pixels."""
 _BOLD, _FAINT, _PLAIN = "\x1b[1;32m", "\x1b[2m", "\x1b[0m"
+_FIRST_BALL = "the first ball of an innings is not predicted: a forecast needs earlier balls"
 _INNINGS = ("first innings", "second innings")
 
 
@@ -105,12 +103,14 @@ def _scene(table: DeliveryTable, row: int, predicted: Tensor | None, forecasts: 
     caption = f"{lines[1]}: {OUTCOMES[actual]}"
     text = [lines[0], *lines[1:], ""]
     if predicted is None:
-        text += [f"{_FAINT}the first ball of an innings is not predicted; it was: {OUTCOMES[actual]}{_PLAIN}", ""]
+        text += [f"{_FAINT}{_FIRST_BALL}; it was: {OUTCOMES[actual]}{_PLAIN}", ""]
     else:
         text += _bars(predicted, actual)
     if forecasts.balls:
         text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
-    image = _picture(lines, predicted, actual)
+        caption += f"   log loss {-forecasts.score:.3f} over {forecasts.balls} balls"
+    shares = None if predicted is None else predicted.tolist()
+    image = Bars((lines[0], lines[2]), OUTCOMES, shares, actual, _FIRST_BALL)
     return Scene("\n".join(text), image, caption, forecasts.score, ended)
 
 
@@ -149,20 +149,3 @@ def _bars(predicted: Tensor, actual: int) -> list[str]:
         "",
         f"expected runs {expected:.2f}, probability of the actual outcome {float(predicted[actual]):.1%}",
     ]
-
-
-def _picture(lines: list[str], predicted: Tensor | None, actual: int) -> Any:
-    """The same as an image: (height, width, 3)."""
-    image = Image.new("RGB", _SIZE, (24, 26, 30))
-    draw, font = ImageDraw.Draw(image), ImageFont.load_default(16)
-    for number, line in enumerate((lines[0], lines[2])):
-        draw.text((16, 10 + 22 * number), line[:74], fill=(220, 220, 220), font=font)
-    for number, outcome in enumerate(OUTCOMES):
-        top = 66 + 32 * number
-        share = 0.0 if predicted is None else float(predicted[number])
-        colour = (90, 200, 110) if number == actual else (90, 130, 190)
-        draw.text((16, top), outcome, fill=colour if number == actual else (170, 170, 170), font=font)
-        draw.rectangle((90, top, 90 + round(460 * share), top + 18), fill=colour)
-        if predicted is not None:
-            draw.text((98 + round(460 * share), top), f"{share:.1%}", fill=(170, 170, 170), font=font)
-    return np.asarray(image)

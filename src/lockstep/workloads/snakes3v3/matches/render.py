@@ -1,14 +1,13 @@
 """One board as a picture or as text."""
 
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.reporting.drawing.board import Board, Snake, Team
+from lockstep.reporting.drawing.pens import Colour
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
-from lockstep.workloads.snakes3v3.engine.rules import GameRules
-
-Colour = tuple[int, int, int]
 
 COLOURS: tuple[Colour, ...] = (
     (34, 211, 238),
@@ -19,40 +18,33 @@ COLOURS: tuple[Colour, ...] = (
     (248, 113, 113),
 )
 """One per player: cool colours for the first team, warm ones for the second."""
-_GROUND, _CELL, _BEAN = (16, 18, 24), (26, 29, 38), (74, 222, 128)
+_BEAN = (74, 222, 128)
 _BODY_SHADE = 0.62
 """Brightness of a body relative to its head."""
 
 
 def frame(game: SnakesGame, board: int, scale: int = 24) -> NDArray[np.uint8]:
     """Paint one board as an RGB picture (height*scale, width*scale, 3); the cells of a snake are connected."""
+    return drawing(game, board, scale=scale).paint()
+
+
+def drawing(game: SnakesGame, board: int, names: Sequence[str] = (), scale: int = 24) -> Board:
+    """One board; `names`: who plays each team, for a legend with the teams' scores."""
     rules = game.rules
-    picture = np.empty((rules.height * scale, rules.width * scale, 3), np.uint8)
-    picture[:] = _GROUND
-    # Gaps of a sixteenth of a cell, at least one pixel, show as grid lines.
-    inside = [np.arange(size * scale) % scale >= max(scale // 16, 1) for size in (rules.height, rules.width)]
-    picture[np.ix_(*inside)] = _CELL
-
-    def fill(first: int, last: int, colour: Colour, inset: int) -> None:
-        (top, left), (bottom, right) = (divmod(cell, rules.width) for cell in (min(first, last), max(first, last)))
-        rows = slice(top * scale + inset, (bottom + 1) * scale - inset)
-        columns = slice(left * scale + inset, (right + 1) * scale - inset)
-        picture[rows, columns] = colour
-
-    for cell in game.bean_cells[board].tolist():
-        if cell < rules.cells:
-            fill(cell, cell, _BEAN, scale // 4)
-    for snake, (red, green, blue) in zip(game.bodies(board), COLOURS, strict=False):
-        shade = int(_BODY_SHADE * red), int(_BODY_SHADE * green), int(_BODY_SHADE * blue)
-        for cell in snake:
-            fill(cell, cell, shade, scale // 7)
-        for cell, following in pairwise(snake):
-            if _touch(rules, cell, following):
-                fill(cell, following, shade, scale // 7)
-        # The head last, over the band. The loop is empty for a snake that found no room to respawn.
-        for cell in snake[:1]:
-            fill(cell, cell, (red, green, blue), scale // 7)
-    return picture
+    scores = [int(game.score[board, list(team)].sum()) for team in rules.teams]
+    # A snake that found no room to respawn has no cells.
+    return Board(
+        width=rules.width,
+        height=rules.height,
+        snakes=[Snake(body, colour, _shade(colour)) for body, colour in zip(game.bodies(board), COLOURS, strict=False)],
+        food=[cell for cell in game.bean_cells[board].tolist() if cell < rules.cells],
+        food_colour=_BEAN,
+        teams=[
+            Team(f"{name} {score}", [COLOURS[player] for player in team])
+            for name, score, team in zip(names, scores, rules.teams, strict=False)
+        ],
+        scale=scale,
+    )
 
 
 def text(game: SnakesGame, board: int, color: bool = False) -> str:
@@ -72,16 +64,26 @@ def text(game: SnakesGame, board: int, color: bool = False) -> str:
     return "\n".join([f"╭{edge}╮", *rows, f"╰{edge}╯", "  " + _caption(game, board)])
 
 
+def legend(game: SnakesGame, names: Sequence[str], color: bool = False) -> str:
+    """Who plays each team, for a terminal: the numbers on its heads, the squares of its bodies, its name."""
+    parts = []
+    for number, (name, team) in enumerate(zip(names, game.rules.teams, strict=True)):
+        marks = [f"{player}{'□' if number else '■'}" for player in team]
+        looks = [_painted(mark, COLOURS[player]) for mark, player in zip(marks, team, strict=True)] if color else marks
+        parts.append(" ".join([*looks, name]))
+    return "   ".join(parts)
+
+
 def _caption(game: SnakesGame, board: int) -> str:
     scores = (game.length[:-1, board].long() - game.rules.start_length).tolist()
     teams = " : ".join(str(sum(scores[player] for player in team)) for team in game.rules.teams)
     return f"score {teams}   step {int(game.time[board]) - 1} of {game.rules.max_steps}"
 
 
-def _touch(rules: GameRules, cell: int, other: int) -> bool:
-    """Whether two cells are neighbours in the picture, not across its edge."""
-    down, right = abs(cell // rules.width - other // rules.width), abs(cell % rules.width - other % rules.width)
-    return down + right == 1
+def _shade(colour: Colour) -> Colour:
+    """The colour of a body."""
+    red, green, blue = colour
+    return int(_BODY_SHADE * red), int(_BODY_SHADE * green), int(_BODY_SHADE * blue)
 
 
 def _painted(look: str, colour: Colour) -> str:

@@ -1,8 +1,8 @@
 """Reads files of daily bars from untrusted sources; every error is one line with the file, row, column and rule.
 
-CSV (also gzipped) with a header row, or Parquet. The columns date, symbol, open, high, low, close and volume may be in
-any order; others are ignored. Rows are numbered as lines of the file, the header being row 1. No torch here: data is
-checked before any process of a run is started.
+CSV (also gzipped) with a header row, or Parquet. Columns are found by name (see `bar_columns`), in any order; others
+are ignored. Rows are numbered as lines of the file, the header being row 1. No torch here: data is checked before any
+process of a run is started.
 """
 
 import csv
@@ -19,16 +19,42 @@ from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
 from lockstep.untrusted import open_regular
+from lockstep.workloads.trading.market.bar_columns import NEEDED, PRICES, SUFFIXES, Columns, symbol_in_name
 
-PRICES = ("open", "high", "low", "close")
-COLUMNS = ("date", "symbol", *PRICES, "volume")
+COLUMNS = ("date", "symbol", *PRICES, "volume", "adjusted")
 # Limits that keep an untrusted file from filling the memory.
 _LONGEST_LINE = 65_536  # Bytes.
 _PARQUET_ROWS = 65_536  # Rows converted to Python objects at once.
 _LARGEST_FILE = 4 << 30  # Bytes, after decompression.
+_MOST_FILES = 20_000  # Of a folder.
 
 Row = tuple[int, list[Any]]
-"""A row's number and its values in the order of COLUMNS: text from CSV, typed values from Parquet."""
+"""A row's number and its values in the order of COLUMNS: text from CSV, typed values from Parquet; empty if the file
+has no such column."""
+
+
+def bars_files(data: str) -> list["BarsFile"]:
+    """The files that a list of files and folders, separated by commas, names."""
+    found: list[BarsFile] = []
+    for name in filter(None, map(str.strip, data.split(","))):
+        found += _in_folder(Path(name)) if Path(name).is_dir() else [BarsFile(name)]
+    if not found:
+        raise UserError(f"data {shown(data)}: names no file; give the path of a CSV or Parquet file, or of a folder")
+    return found
+
+
+def _in_folder(folder: Path) -> list["BarsFile"]:
+    """The files of a folder by their names; of hidden ones and other kinds there may be any."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
+    except OSError as error:
+        raise UserError(f"data {shown_path(str(folder))}: cannot be read: {error.strerror}") from None
+    if not paths or len(paths) > _MOST_FILES:
+        raise UserError(
+            f"data {shown_path(str(folder))}: has {len(paths):,} files that end in {', '.join(SUFFIXES)}; "
+            f"needed: 1 to {_MOST_FILES:,}"
+        )
+    return [BarsFile(str(path)) for path in paths]
 
 
 class BarsFile:
@@ -37,6 +63,8 @@ class BarsFile:
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         self.name = shown_path(path)
+        self.layout = ""
+        """Which of its columns is what, once its header was read; empty if that goes without saying."""
         if not self.path.is_file():
             raise UserError(f"data {self.name}: no such file; give the path of a CSV or Parquet file of daily bars")
 
@@ -58,11 +86,15 @@ class BarsFile:
                 header = next(reader, None)
                 if header is None:
                     raise self.wrong("is empty; needed: a header row and bars below it")
-                places = self._places([name.strip().lower() for name in header])
-                for number, fields in enumerate(reader, start=2):
+                symbol, first = "", 2
+                if header[0].strip().lower() == "price":
+                    symbol, first = self._side_by_side(header, next(reader, []), next(reader, [])), 4
+                    header = ["date", *header[1:]]
+                columns, symbol = self._columns(header, symbol)
+                for number, fields in enumerate(reader, start=first):
                     if len(fields) != len(header):
                         raise self.wrong(f"has {len(fields)} fields, the header has {len(header)}", number)
-                    yield number, [fields[place].strip() for place in places]
+                    yield number, self._row(number, columns, symbol, [field.strip() for field in fields])
         except csv.Error as error:
             raise self.wrong(f"is not valid CSV: {error}", reader.line_num) from None
         except (OSError, EOFError, zlib.error) as error:
@@ -99,16 +131,43 @@ class BarsFile:
                 raise self.wrong("contains a zero byte, so it is not UTF-8 text; convert the file", number)
             yield text
 
-    def _places(self, header: Sequence[str]) -> list[int]:
-        """The index of each of COLUMNS in the header."""
-        missing = [name for name in COLUMNS if name not in header]
-        if missing:
-            found = ", ".join(shown(name) for name in header[:12])
-            raise self.wrong(f"has no column {', '.join(missing)}; needed: {', '.join(COLUMNS)}; found: {found}", 1)
-        twice = [name for name in COLUMNS if header.count(name) > 1]
-        if twice:
-            raise self.wrong("appears more than once; keep one of them", 1, twice[0])
-        return [header.index(name) for name in COLUMNS]
+    def _side_by_side(self, header: list[str], tickers: list[str], dates: list[str]) -> str:
+        """The symbol of a table as yfinance saves it: a row of prices' names, one of symbols, and an empty one."""
+        symbols = {name.strip() for name in tickers[1:]}
+        if len(tickers) != len(header) or tickers[0].strip().lower() != "ticker" or len(dates) != len(header):
+            raise self.wrong("begins like a table of yfinance, but has no row of tickers and of dates below that", 1)
+        if len(symbols) != 1:
+            raise self.wrong("has several symbols side by side; save one file for each symbol", 2)
+        return symbols.pop()
+
+    def _columns(self, header: Sequence[str], symbol: str = "") -> tuple[Columns, str]:
+        """Where the columns are, and the symbol of all bars; that is empty if there is a column of symbols."""
+        columns = Columns.of(header)
+        if columns.missing:
+            found = ", ".join(shown(name.strip().lower()) for name in header[:12])
+            raise self.wrong(
+                f"has no column {', '.join(columns.missing)}; needed: {', '.join(NEEDED)}, and symbol if the file is "
+                f"not named after one; found: {found}",
+                1,
+            )
+        if columns.twice:
+            raise self.wrong("appears more than once; keep one of them", 1, columns.twice[0])
+        symbol = "" if "symbol" in columns.places else symbol or symbol_in_name(self.path)
+        if not symbol and "symbol" not in columns.places:
+            raise self.wrong("has no column symbol, and its name does not begin with one; rename it to SYMBOL.csv", 1)
+        self.layout = columns.described()
+        return columns, symbol
+
+    def _row(self, number: int, columns: Columns, symbol: str, fields: Sequence[Any]) -> list[Any]:
+        """The values in the order of COLUMNS."""
+        places = columns.places
+        period = fields[places["period"]] if "period" in places else ""
+        if period not in ("", "D", "d"):
+            raise self.wrong("is no daily bar; give daily ones, whose period is D", number, "period", period)
+        found = [fields[places[name]] if name in places else "" for name in COLUMNS]
+        if symbol:
+            found[1] = symbol
+        return found
 
     def _parquet_rows(self) -> Iterator[Row]:
         try:
@@ -119,13 +178,18 @@ class BarsFile:
         try:
             with open_regular(self.path, links=True) as file, ParquetFile(file) as table:
                 names = table.schema_arrow.names
-                places = self._places([name.strip().lower() for name in names])
+                columns, symbol = self._columns(names)
+                # Only the columns that are needed are read; the others keep their place as None.
+                wanted = sorted(columns.places.values())
                 # The first row of data is row 2, as in a CSV file with its header.
                 number = 1
-                for batch in table.iter_batches(_PARQUET_ROWS, columns=[names[place] for place in places]):
-                    for values in zip(*(batch.column(i).to_pylist() for i in range(len(COLUMNS))), strict=True):
+                for batch in table.iter_batches(_PARQUET_ROWS, columns=[names[place] for place in wanted]):
+                    for values in zip(*(batch.column(names[place]).to_pylist() for place in wanted), strict=True):
                         number += 1
-                        yield number, ["" if value is None else value for value in values]
+                        fields: list[Any] = [""] * len(names)
+                        for place, value in zip(wanted, values, strict=True):
+                            fields[place] = "" if value is None else value
+                        yield number, self._row(number, columns, symbol, fields)
         except (ArrowException, OSError) as error:
             # Arrow's messages can have several lines; an error of ours has one.
             raise self.wrong(f"cannot be read as Parquet: {str(error).splitlines()[0][:120]}") from None

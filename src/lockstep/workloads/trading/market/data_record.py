@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.workloads.trading.market.history import History
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 _FROM, _TO = "trained_from", "trained_to"
+ANY_DAY = str(date.min)
+"""As the first day that is kept from training: all of them."""
 
 
 def data_record(history: History, episode_length: int, lanes: str) -> dict[str, str]:
     """Facts that a run keeps: a resume with other ones is refused. `lanes`: those that trade the data."""
-    days = history.days("train", episode_length) if lanes != "none" else history.day[:0]
+    # Data that a trained model is used on may have no days of training.
+    trains = lanes != "none" and history.has("train")
+    days = history.days("train", episode_length) if trains else history.day[:0]
     trained = (str(date.fromordinal(int(day))) for day in days[[0, -1]]) if len(days) else ("", "")
     return {
         "symbols": ", ".join(history.symbols),
@@ -33,12 +38,27 @@ def digest(history: History) -> str:
     return found.hexdigest()[:16]
 
 
+def record_of(settings: MarketSettings, kept: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """The record of a model, given the one that was `kept` with it.
+
+    Models that never saw data keep none. Nor do they know symbols, so that they are used without an encoding of them;
+    a model that was trained on data without that encoding has a record.
+    """
+    return {_FROM: ""} if kept is None and not settings.encode_symbols else kept
+
+
+def first_unseen_day(record: Mapping[str, str] | None) -> str:
+    """The day after the last that a model with this record was trained on; ANY_DAY if that is not known, or none."""
+    span = trained_days(record)
+    return str(date.fromordinal(span[1] + 1)) if span and span[0] <= span[1] else ANY_DAY
+
+
 def how_many_trained_on(days: NDArray[np.int64], record: Mapping[str, str] | None) -> str:
     """How many of these days a model with this record was trained on, in words; None = it has no record.
 
     By date: prices of other symbols on the same days are no unseen days either.
     """
-    span = _trained_days(record)
+    span = trained_days(record)
     if span is None:
         return "and the model does not say which days it was trained on"
     seen = int(((days >= span[0]) & (days <= span[1])).sum())
@@ -46,7 +66,7 @@ def how_many_trained_on(days: NDArray[np.int64], record: Mapping[str, str] | Non
     return f"{share} of them trained on"
 
 
-def _trained_days(record: Mapping[str, str] | None) -> tuple[int, int] | None:
+def trained_days(record: Mapping[str, str] | None) -> tuple[int, int] | None:
     """The first and the last day; the first is the later one if there are none."""
     if record is None:
         return None

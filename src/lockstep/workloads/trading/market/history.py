@@ -5,7 +5,7 @@ torch here: data is checked before any process of a run is started.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
@@ -16,7 +16,9 @@ from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market.bars_file import PRICES, BarsFile, read_day, read_price, read_volume
+from lockstep.workloads.trading.market.bar_columns import PRICES
+from lockstep.workloads.trading.market.bars_file import BarsFile, bars_files, read_day, read_price, read_volume
+from lockstep.workloads.trading.market.data_notes import about_days, about_layouts, about_splits
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 Split = Literal["train", "validation"]
@@ -28,6 +30,9 @@ TRADING_DAYS = 252.0
 # Zero, the volatility of a price that never moved, would divide by zero in Black-Scholes; 3 is the most that the
 # setting `volatility` allows.
 _LOWEST_VOLATILITY, _HIGHEST_VOLATILITY = 0.05, 3.0
+_NO_PRICE = ("", "null", "nan", "n/a")
+_Bars = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The days (N,) and bars (N, 5) of a symbol."""
 
 
 @dataclass
@@ -38,6 +43,8 @@ class _Series:
     rows: list[int] = field(default_factory=list)
     days: list[int] = field(default_factory=list)
     bars: list[list[float]] = field(default_factory=list)
+    without_prices: list[int] = field(default_factory=list)
+    """Days whose row has no prices, as Yahoo writes days on which it knows of none."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class History:
     """(R,) yearly volatility that options are quoted with at the bar's close."""
     validation_day: int
     """The first day that is kept from training."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about the files, a line each."""
 
     def starts(self, split: Split, episode_length: int) -> tuple[NDArray[np.int64], int]:
         """The bars at which an episode may start, and its length: shorter than asked for if there are too few days.
@@ -74,6 +83,11 @@ class History:
         # An episode that starts at row r ends at row r + length, which may be the last one.
         rows = [np.arange(first, last - length + 1) for first, last in bounds if last - first >= length]
         return np.concatenate(rows), length
+
+    def has(self, split: Split) -> bool:
+        """Whether there are enough days for a split."""
+        bounds = [self._tradable(split, symbol) for symbol in range(len(self.symbols))]
+        return max(last - first for first, last in bounds) >= SHORTEST_EPISODE
 
     def traded(self, split: Split, episode_length: int) -> tuple[str, ...]:
         """The symbols with enough days for an episode; the others are never traded."""
@@ -103,9 +117,7 @@ class History:
 
 def load_history(settings: MarketSettings) -> History:
     """Read and check the files that a configuration names."""
-    files = [BarsFile(name.strip()) for name in settings.data.split(",") if name.strip()]
-    if not files:
-        raise UserError(f"data {shown(settings.data)}: names no file; give the path of a CSV or Parquet file")
+    files = bars_files(settings.data)
     # Bars of other symbols are skipped while reading, so a file of the whole market needs no more memory than its part.
     series = _read(files, {*settings.symbol_list, settings.volatility_symbol} if settings.symbol_list else None)
     volatility = series.pop(settings.volatility_symbol, None)
@@ -125,24 +137,37 @@ def load_history(settings: MarketSettings) -> History:
             f"data {shown_path(settings.data)}: has no symbol to trade; needed: bars of a symbol besides the volatility"
         )
     chosen = {symbol: _in_range(symbol, series[symbol], settings) for symbol in symbols}
-    return _joined(chosen, volatility, settings)
+    return replace(_joined(chosen, volatility, settings), notes=_notes(files, series, chosen))
+
+
+def _notes(files: list[BarsFile], series: dict[str, _Series], chosen: dict[str, _Bars]) -> tuple[str, ...]:
+    """Columns with other names, missing days and what looks like a split, a line each."""
+    days = {symbol: days for symbol, (days, _) in chosen.items()}
+    skipped = {symbol: np.array(series[symbol].without_prices, dtype=np.int64) for symbol in chosen}
+    layouts = {file.path.name: file.layout for file in files}
+    return tuple(filter(None, (*about_layouts(layouts), about_days(days, skipped), about_splits(chosen))))
 
 
 def _read(files: Iterable[BarsFile], symbols: set[str] | None) -> dict[str, _Series]:
     """The bars of these symbols, or of all, by symbol; every value is checked."""
     by_symbol: dict[str, _Series] = {}
     for file in files:
-        for number, (day, symbol, *prices, volume) in file:
+        for number, (day, symbol, *prices, volume, adjusted) in file:
             if symbol == "":
                 raise file.wrong("every bar needs the name of a symbol", number, "symbol")
             if symbols is not None and symbol not in symbols:
                 continue
             series = by_symbol.setdefault(symbol, _Series(file))
+            if all(str(price).lower() in _NO_PRICE for price in prices):
+                series.without_prices.append(read_day(file, number, day))
+                continue
             _add_day(series, file, number, symbol, read_day(file, number, day))
             bar = [read_price(file, number, name, price) for name, price in zip(PRICES, prices, strict=True)]
             if bar[1] < bar[2]:
                 raise file.wrong(f"high is below the low of {prices[2]}", number, "high", prices[1])
-            series.bars.append([*bar, read_volume(file, number, volume)])
+            # Scaled as a whole, so that a split or a dividend moves none of the four against the others.
+            scale = read_price(file, number, "adjusted close", adjusted) / bar[3] if adjusted != "" else 1.0
+            series.bars.append([*(price * scale for price in bar), read_volume(file, number, volume)])
     return by_symbol
 
 
@@ -154,9 +179,11 @@ def _add_day(series: _Series, file: BarsFile, row: int, symbol: str, day: int) -
         )
     if series.days and day <= series.days[-1]:
         last = date.fromordinal(series.days[-1])
-        found = "already has a bar for that day" if day == series.days[-1] else f"has a bar for {last}, which is later,"
+        twice = day == series.days[-1]
+        found = "already has a bar for that day" if twice else f"has a bar for {last}, which is later,"
+        rule = "bars must be daily, one a day" if twice else "dates of a symbol must ascend"
         raise file.wrong(
-            f"{shown(symbol)} {found} in row {series.rows[-1]}; dates of a symbol must ascend",
+            f"{shown(symbol)} {found} in row {series.rows[-1]}; {rule}",
             row,
             "date",
             str(date.fromordinal(day)),
@@ -174,7 +201,7 @@ def _unknown(symbol: str, known: list[str], data: str) -> UserError:
     return UserError(f"symbols {shown(symbol)}: not in {shown_path(data)}; {hint}known: {some}")
 
 
-def _in_range(symbol: str, series: _Series, settings: MarketSettings) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _in_range(symbol: str, series: _Series, settings: MarketSettings) -> _Bars:
     """The days (N,) and bars (N, 5) of a symbol from start_date to end_date."""
     days, bars = np.array(series.days, dtype=np.int64), np.array(series.bars, dtype=np.float64).reshape(-1, 5)
     first = date.fromisoformat(settings.start_date).toordinal() if settings.start_date else 0
@@ -190,13 +217,13 @@ def _in_range(symbol: str, series: _Series, settings: MarketSettings) -> tuple[N
     return days[inside], bars[inside]
 
 
-def _joined(
-    chosen: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]], index: _Series | None, settings: MarketSettings
-) -> History:
+def _joined(chosen: dict[str, _Bars], index: _Series | None, settings: MarketSettings) -> History:
     """All symbols as one history; `index`: the bars of the volatility symbol, if the data has them."""
     # Split by date, not by bar: otherwise training on one symbol would see days that validate another.
     all_days = np.unique(np.concatenate([days for days, _ in chosen.values()]))
     cut = min(round(len(all_days) * (1.0 - settings.validation_part)), len(all_days))
+    if settings.validation_from:
+        cut = int(np.searchsorted(all_days, date.fromisoformat(settings.validation_from).toordinal()))
     return History(
         symbols=tuple(chosen),
         symbol=np.concatenate([np.full(len(days), i) for i, (days, _) in enumerate(chosen.values())]),

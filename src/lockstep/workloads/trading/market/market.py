@@ -152,7 +152,13 @@ class Market:
         # A 32-bit word times N, shifted by 32 bits, is a uniform number from 0 to N - 1.
         word = random.random_words(self._seed, "trading-start", self._index, self.clock, self._first_draw)[0]
         start = records.starts.index_select(0, (word * len(records.starts)) >> 32)
-        self.row.copy_(torch.where(ended & self.historical, start, self.row))
+        self.move(torch.where(ended & self.historical, start, self.row))
+
+    def move(self, row: Tensor) -> None:
+        """Put historical accounts at bars (E,) of the data, and read every account's last bars."""
+        records = self._records
+        assert records is not None
+        self.row.copy_(row)
         self._take(self.spot, records.close)
         self._take(self.volatility, records.volatility)
         # Simulated accounts have row 0, before which there is no window; theirs is not used.

@@ -23,7 +23,7 @@ class MarketSettings(Settings):
     market: Literal["regime", "brownian", "stochastic", "jumps"] = "regime"
     """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
     data: Annotated[OptionalPath, Listed()] = ""
-    """Files of daily bars (CSV, also .gz, or Parquet), separated by commas; empty = simulated prices only."""
+    """Files or folders of daily bars (CSV, .gz, Parquet), separated by commas; empty = simulated prices only."""
     symbols: Annotated[str, Listed()] = ""
     """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
     volatility_symbol: str = "VIX"
@@ -34,6 +34,10 @@ class MarketSettings(Settings):
     """Last day of the data to use; empty = its last day."""
     validation_part: Annotated[float, Range(at_least=0, below=1)] = 0.2
     """Fraction of the days, at the end, that is kept from training for evaluation."""
+    validation_from: Annotated[str, _DATE] = ""
+    """First day that is kept from training, instead of validation_part; empty = validation_part decides."""
+    encode_symbols: bool = True
+    """Whether an observation says which symbol of the data is traded; a policy that is not told can trade any."""
     initial_capital: Annotated[float, Range(at_least=1_000, at_most=1e9)] = 100_000.0
     """Dollars in the account when an episode starts."""
     commission: Annotated[float, Range(at_least=0, at_most=1_000)] = 0.65
@@ -80,12 +84,12 @@ class MarketSettings(Settings):
         super().validate()
         if self.expiry_days not in EXPIRIES:
             raise UserError(f"expiry_days {self.expiry_days}: allowed: {', '.join(map(str, EXPIRIES))}")
-        for name in ("start_date", "end_date"):
+        for name in ("start_date", "end_date", "validation_from"):
             _check_date(name, getattr(self, name))
         if self.start_date and self.end_date and self.end_date < self.start_date:
             raise UserError(f"end_date {self.end_date} is before start_date {self.start_date}; give a later end_date")
         if not self.data:
-            for name in ("symbols", "start_date", "end_date"):
+            for name in ("symbols", "start_date", "end_date", "validation_from"):
                 if getattr(self, name):
                     raise UserError(f"{name} {getattr(self, name)!r} selects from data, but there is none; add --data")
 
@@ -106,7 +110,7 @@ class MarketSettings(Settings):
     @property
     def evaluation_split(self) -> Literal["train", "validation"]:
         """The days of the data that a trained policy is evaluated on: those kept from training, if any."""
-        return "validation" if self.validation_part else "train"
+        return "validation" if self.validation_part or self.validation_from else "train"
 
 
 def _check_date(name: str, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.workloads.trading.reports import chart
+from lockstep.reporting.drawing.chart import Band, Chart
 
 # Names of rows, which are keys of the JSON report.
 TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
@@ -134,18 +134,18 @@ class Section:
         beaten = [name for name in self.rows if name not in (TRAINED, "oracle") and mine > self.rows[name].profit]
         lines = [f"  significantly above (intervals do not overlap): {', '.join(map(_readable, beaten)) or 'nobody'}"]
         if "oracle" in self.rows:
-            lines.append(
-                f"  share of the profit of the oracle, which knows the hidden regime: {mine.mean / self.oracle:.0%}"
-            )
+            # A share of next to nothing, or of a loss, is a number without a meaning.
+            share = f"{mine.mean / self.oracle.mean:.0%}" if self.oracle.low > 0 else "- (its own interval includes 0)"
+            lines.append(f"  share of the profit of the oracle, which knows the hidden regime: {share}")
         lead = self.lead
         if lead is not None:
             lines.append(f"  trained less {_readable(EQUAL_RISK)}: {lead.mean:,.0f} (95 % interval {_bounds(lead)})")
         return lines
 
     @property
-    def oracle(self) -> float:
-        """The mean profit of the rule that knows the hidden regime."""
-        return self.rows["oracle"].profit.mean
+    def oracle(self) -> Interval:
+        """The profit of the rule that knows the hidden regime."""
+        return self.rows["oracle"].profit
 
     @property
     def lead(self) -> Interval | None:
@@ -188,9 +188,9 @@ class Report:
         curves = {name: row.equity for name, row in section.rows.items() if row.equity is not None}
         low, high = np.quantile(curves[TRAINED], (0.1, 0.9), axis=1)
         means = {name: equity.mean(1) for name, equity in curves.items()}
-        title = f"account value in dollars, {section.title}: means, and 80 % of the trained policy's episodes"
+        title = f"account in dollars, {section.title}: means; shaded: 80 % of the trained policy's episodes"
         path = folder / EQUITY
-        chart.draw(means, title, band=chart.Band(low, high, TRAINED)).save(path)
+        Chart(title, means, band=Band(low, high, TRAINED)).draw().save(path)
         return [path]
 
 

@@ -6,6 +6,9 @@ commissions it pays, is a mistake of the quotes, or luck within the sampling err
 Its account must not decide for it. One that goes bankrupt, or has no cash for an order, stops after losses. In the
 regime market losses tell the regime: stopping then pays, by 5,000 dollars if calls are bought and closed every 11 days
 with 100,000 dollars. So the accounts get ten times the capital, for positions of the same size.
+
+All policies trade the same prices: each needs many accounts, but what one of them earns need not be independent of what
+another does. Positions are marked when they become cash, as the marks in between cancel out of what an account earns.
 """
 
 from collections.abc import Callable
@@ -13,8 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
+from lockstep.workloads.trading.account.account import Account
 from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL, HOLD, LEGS
+from lockstep.workloads.trading.account.positions import Positions
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.reports.baselines import random_action
@@ -66,26 +72,80 @@ class BlindResult:
         return f"{self.policy:32}{self.mean:10,.0f} +- {self.error:6,.0f}{self.errors:8.2f}"
 
 
+class _Due(Positions):
+    """Positions that are priced only when they expire or are about to be closed; meanwhile they count as worthless."""
+
+    closing: Tensor
+    """(E,) bool: accounts that close all positions at this mark."""
+
+    def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
+        held = self.quantity
+        self.quantity = held * ((self.days <= 0) | self.closing[:, None])[:, :, None]
+        sums = super()._sparse_sums(spot, volatility)
+        self.quantity = held
+        return sums
+
+
+class _Book:
+    """One policy's accounts. Most days nothing is opened, closed or expires; those cost hardly any time."""
+
+    def __init__(self, settings: MarketSettings, env: TradingEnv) -> None:
+        count, quotes = env.count, env.market.quotes
+        self._market, self._chain = env.market, env.chain
+        self._account = Account(settings, count, env.device, quotes)
+        self._positions = _Due(settings, count, env.device, quotes, sparse=True)
+        self._account.positions = self._positions
+        self._account.restart(torch.ones(count, dtype=torch.bool, device=env.device))
+        self._costs = torch.zeros_like(self._account.value)
+
+    def trade(self, action: Tensor) -> None:
+        """Execute an action (E,) at today's quotes."""
+        order = (action != HOLD) & ~self._positions.open.all(1)
+        if bool((order | (action == CLOSE_ALL)).any()):
+            self._account.trade(action, self._market.spot, self._chain)
+            self._costs += self._account.costs
+
+    def settle(self, closing: Tensor) -> None:
+        """Let the market's last day pass; `closing`: see `_Due`."""
+        days = self._market.days
+        if not bool((closing | (self._positions.open & (self._positions.days <= days[:, None])).any(1)).any()):
+            self._positions.days.sub_(days[:, None])
+            return
+        self._positions.closing = closing
+        self._account.step_sums.zero_()
+        self._account.settle(self._market.spot, self._market.volatility, days)
+        self._costs += self._account.costs
+
+    def earned(self, capital: float) -> Tensor:
+        """(E,) dollars before costs."""
+        return self._account.value - capital + self._costs
+
+
 def measure(settings: MarketSettings, accounts: int, seed: int, device: torch.device) -> list[BlindResult]:
     """Let each policy trade an episode with so many accounts of its own."""
     settings = replace(
         settings, initial_capital=10.0 * settings.initial_capital, position_size=0.1 * settings.position_size
     )
-    policies = blind_policies()
-    names = [*policies, "random"]
-    env = TradingEnv(settings, torch.arange(len(names) * accounts), seed, device)
+    env = TradingEnv(settings, torch.arange(accounts), seed, device)
     env.reset()
-    account, market = env.account, env.market
-    earned = torch.zeros(env.count, dtype=torch.float64, device=device)
-    for day in range(settings.episode_length):
-        orders = torch.tensor([policy(day) for policy in policies.values()], device=device).repeat_interleave(accounts)
-        action = torch.cat((orders, random_action(env)[len(orders) :]))
-        # A step of the environment without its observation, which takes longer than everything else.
-        account.trade(action, market.spot, env.chain)
-        market.advance()
-        change = account.settle(market.spot, market.volatility, market.days)
-        env.chain.quote(market.volatility)
-        earned += change + account.costs
-    columns = earned.view(len(names), accounts)
-    errors = columns.std(1) / accounts**0.5
-    return [BlindResult(*row) for row in zip(names, columns.mean(1).tolist(), errors.tolist(), strict=True)]
+    books = {name: _Book(settings, env) for name in (*blind_policies(), "random")}
+    actions = _orders(env, 0)
+    for day in range(1, settings.episode_length + 1):
+        for book, action in zip(books.values(), actions, strict=True):
+            book.trade(action)
+        env.market.advance()
+        env.chain.quote(env.market.volatility)
+        actions = _orders(env, day)
+        for book, action in zip(books.values(), actions, strict=True):
+            # At the end everything is priced, and nothing closed.
+            book.settle((action == CLOSE_ALL) | (day == settings.episode_length))
+    return [_result(name, book.earned(settings.initial_capital)) for name, book in books.items()]
+
+
+def _orders(env: TradingEnv, day: int) -> list[Tensor]:
+    """The action (E,) of each policy on a day."""
+    return [*(torch.full_like(env.index, policy(day)) for policy in blind_policies().values()), random_action(env)]
+
+
+def _result(policy: str, earned: Tensor) -> BlindResult:
+    return BlindResult(policy, float(earned.mean()), float(earned.std()) / len(earned) ** 0.5)

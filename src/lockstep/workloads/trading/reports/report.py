@@ -48,14 +48,24 @@ def report(config: TradingConfig, learner: Learner, world: World, episodes: int,
         # Simulated prices only if some lanes were trained on them.
         places = places if simulated else []
         # Titles say what is so for any model: its run may have split the days in another way.
-        part = settings.validation_part
-        places += [("training_days", f"first {1 - part:.0%} of the days", True, "train")]
-        places += [("validation_days", f"last {part:.0%} of the days", True, "validation")] if part else []
+        before, kept = _titles(settings, history)
+        # Of later data than a model was trained on there may be no earlier days.
+        places += [("training_days", before, True, "train")] if kept == "" or history.has("train") else []
+        places += [("validation_days", kept, True, "validation")] if kept else []
     sections = {}
     for key, title, historical, split in places:
         evaluator = _Evaluator(settings, world, episodes, seed, history, historical, split)
         sections[key] = evaluator.section(title, _policies(config, learner))
     return Report(sections)
+
+
+def _titles(settings: TradingSettings, history: History) -> tuple[str, str]:
+    """Of the days before those that are kept from training, and of those; the latter is empty if there are none."""
+    if settings.validation_from:
+        first = date.fromordinal(history.validation_day)
+        return f"days before {first}", f"days from {first} on"
+    part = settings.validation_part
+    return f"first {1 - part:.0%} of the days", f"last {part:.0%} of the days" if part else ""
 
 
 def _policies(config: TradingConfig, learner: Learner) -> dict[str, Act]:

@@ -2,24 +2,22 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from itertools import count
 from typing import Protocol
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from lockstep.envs.vector_env import Transition
+from lockstep.reporting.drawing.chart import DARK, Chart, Charts, Marks
 from lockstep.reporting.film import Scene
 from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.data_record import how_many_trained_on
 from lockstep.workloads.trading.market.history import History, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
-from lockstep.workloads.trading.reports import chart
 from lockstep.workloads.trading.reports.baselines import TRADERS
 
 HEADING = (
@@ -27,6 +25,7 @@ HEADING = (
     f"{'closed':>6} {'realised $':>11} {'open':>5} {'account $':>12}"
 )
 _PICTURE = (640, 240)  # Pixels of one chart; a frame has two, one above the other.
+_OPENED, _CLOSED = (74, 222, 128), (251, 146, 60)
 
 
 class Act(Protocol):
@@ -114,19 +113,53 @@ def _ratio(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
+@dataclass
+class _Course:
+    """An episode so far."""
+
+    prices: list[float]
+    values: list[float]
+    """The account, in dollars."""
+    opened: list[int] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    """Days on which contracts were bought or sold, and on which they were closed, expired or were assigned."""
+
+    def add(self, day: Day) -> None:
+        """Append a day."""
+        self.prices.append(float(day.env.market.spot[0]))
+        self.values.append(float(day.env.account.value[0]))
+        # An action is executed at the price that the day began with; contracts expire at its end.
+        if int(day.env.account.opened[0]):
+            self.opened.append(day.number - 1)
+        if int(day.env.account.closed[0]):
+            self.closed.append(day.number - (day.action == CLOSE_ALL))
+
+    def drawing(self, days: int) -> Charts:
+        """The price with the trades above, the account below; `days`: of the whole episode."""
+        marks = Marks("opened", list(self.opened), _OPENED), Marks("closed", list(self.closed), _CLOSED, up=False)
+        # Copies: the lists grow before a drawing is painted.
+        return Charts(
+            [
+                Chart("price of the underlying", {"price": list(self.prices)}, days, None, marks, _PICTURE, DARK),
+                Chart("account, dollars", {"account": list(self.values)}, days, size=_PICTURE, theme=DARK),
+            ]
+        )
+
+
 def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scene]:
     """Yield a scene for every day of endless episodes: those of an evaluation with this seed."""
     history = load_history(settings) if settings.data else None
     for number in count():
         env, days = _episode(settings, act, seed, number, history)
-        prices, values = [float(env.market.spot[0])], [settings.initial_capital]
+        course = _Course([float(env.market.spot[0])], [settings.initial_capital])
         for day in days:
-            prices.append(float(env.market.spot[0]))
-            values.append(float(env.account.value[0]))
+            course.add(day)
+            growth = course.values[-1] / settings.initial_capital - 1
+            action = ACTIONS[day.action].replace("_", " ")
             yield Scene(
                 text="\n".join((HEADING, day.line())),
-                image=_picture(prices, values, int(env.limit[0])),
-                caption=f"day {day.number}   {ACTIONS[day.action]}   account {values[-1]:,.0f}",
+                image=course.drawing(int(env.limit[0])),
+                caption=f"day {day.number}   {action}   account {course.values[-1]:,.0f} ({growth:+.1%})",
                 score=day.score,
                 ended=day.ended,
             )
@@ -162,15 +195,3 @@ def _days(env: TradingEnv, act: Act | str, observation: Tensor) -> Iterator[Day]
         yield day
         if day.ended:
             return
-
-
-def _picture(prices: list[float], values: list[float], days: int) -> np.ndarray:
-    """The price above, the account below."""
-    charts = (
-        chart.draw({"price": prices}, "underlying", _PICTURE, days),
-        chart.draw({"account": values}, "account value in dollars", _PICTURE, days),
-    )
-    picture = Image.new("RGB", (_PICTURE[0], 2 * _PICTURE[1]))
-    for number, part in enumerate(charts):
-        picture.paste(part, (0, number * _PICTURE[1]))
-    return np.asarray(picture)

@@ -1,0 +1,156 @@
+"""Log points as columns of numbers, and what a chart needs of them: smoothed, cut to a range, down-sampled."""
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from lockstep.storage.run_directory import WEIGHTS_HASH
+from lockstep.untrusted import is_counter
+
+Axis = Literal["step", "time"]
+# Beyond these limits a log is not one that a run wrote in any useful time, and is read no further.
+_MOST_TAGS = 2000
+_MOST_POINTS = 1_000_000
+_LONGEST_TAG = 200
+_LONGEST_HASH = 64
+
+
+@dataclass
+class Columns:
+    """The log points of a run, by tag."""
+
+    steps: array = field(default_factory=lambda: array("d"))
+    times: array = field(default_factory=lambda: array("d"))
+    tags: dict[str, array] = field(default_factory=dict)
+    """As long as `steps` once `padded`; NaN where a point lacks the tag."""
+    hashes: dict[int, str] = field(default_factory=dict)
+    """The hash of the weights by step."""
+
+    def __len__(self) -> int:
+        """Count the log points."""
+        return len(self.steps)
+
+    def add(self, point: Any) -> None:
+        """Add a parsed log point; what is none, or goes back in steps, is left out."""
+        if len(self) >= _MOST_POINTS or not isinstance(point, dict):
+            return
+        step, when = point.get("step"), point.get("time")
+        if not is_counter(step) or (len(self) and step <= self.steps[-1]):
+            return
+        # Clocks are set back now and then; a curve by time must not.
+        when = float(when or 0.0) if _is_number(when) else 0.0
+        self.times.append(max(when, self.times[-1]) if len(self) else when)
+        self.steps.append(step)
+        fingerprint = point.get(WEIGHTS_HASH)
+        if isinstance(fingerprint, str) and fingerprint.isalnum():
+            self.hashes[step] = fingerprint[:_LONGEST_HASH]
+        known, row = self.tags, len(self) - 1
+        # Hundreds of thousands of points with dozens of tags each: this loop is what reading a long log takes.
+        for tag, value in point.items():
+            if type(value) is float or (type(value) is int and tag not in ("step", "time")):
+                column = known.get(tag)
+                if column is None and (column := self._new(tag)) is None:
+                    continue
+                if len(column) < row:
+                    column.extend([math.nan] * (row - len(column)))
+                try:
+                    column.append(value)
+                except OverflowError:  # an integer beyond any float
+                    continue
+
+    def _new(self, tag: str) -> array | None:
+        """A column for a tag that was not seen before; None if it is no tag of ours."""
+        if tag == "time" or len(self.tags) >= _MOST_TAGS or len(tag) > _LONGEST_TAG or not tag.isprintable():
+            return None
+        return self.tags.setdefault(tag, array("d"))
+
+    def latest(self, tag: str, points: int = 1) -> float | None:
+        """The mean of a tag over the last log points that have it; None if none of them has."""
+        column = self.tags.get(tag, ())
+        found = [value for value in column[max(len(self) - points, 0) :] if math.isfinite(value)]
+        return sum(found) / len(found) if found else None
+
+    def last_value(self, tag: str) -> float | None:
+        """The newest value of a tag that not every log point has."""
+        return next((value for value in reversed(self.tags.get(tag, ())) if math.isfinite(value)), None)
+
+    def curve(self, tag: str, axis: Axis, smooth: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """One tag over steps, or over seconds since the first log point; points without a value are left out.
+
+        smooth: log points of a centred moving average.
+        """
+        if tag not in self.tags:
+            return np.empty(0), np.empty(0)
+        # Copies: an array whose buffer is exported cannot grow, and the next log point may come at any time.
+        values = np.array(self.tags[tag])
+        x = np.array(self.steps if axis == "step" else self.times)[: len(values)]
+        if axis == "time" and len(x):
+            x = x - self.times[0]
+        there = np.isfinite(values)
+        x, values = x[there], values[there]
+        return x, moving_average(values, smooth)
+
+
+def _is_number(value: Any) -> bool:
+    # An integer too large for a float would raise later; 1e999 is infinity to the parser.
+    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 2**63)
+
+
+def moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of each value and its neighbours, `window` in all; at the ends of those that there are."""
+    half = min(window, len(values)) // 2
+    if half == 0:
+        return values
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    places = np.arange(len(values))
+    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def downsample(x: np.ndarray, y: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """About `points` of the points, such that a line through them looks the same: each bucket's lowest and highest."""
+    if len(x) <= points:
+        return x, y
+    buckets = max(points // 2, 1)
+    # Buckets of equal width on the axis, not of equal count: that is what a column of pixels shows.
+    width = (x[-1] - x[0]) / buckets
+    number = np.minimum(((x - x[0]) / width).astype(np.int64), buckets - 1) if width > 0 else np.zeros(len(x), np.int64)
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    ends = np.append(starts[1:], len(x))
+    kept = {0, len(x) - 1}
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        part = y[start:end]
+        kept |= {start + int(part.argmin()), start + int(part.argmax())}
+    order = np.array(sorted(kept))
+    return x[order], y[order]
+
+
+def cut(x: np.ndarray, y: np.ndarray, span: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a range and one on either side, so that lines run to the edge of the picture."""
+    first, last = np.searchsorted(x, span[0]) - 1, np.searchsorted(x, span[1], side="right") + 1
+    return x[max(first, 0) : last], y[max(first, 0) : last]
+
+
+def band(curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int) -> dict[str, list[float | None]]:
+    """Mean, lowest and highest of several runs' curves at the same places of the axis.
+
+    A run takes part where it has values: a band ends where the longest run does.
+    """
+    curves = [(x, y) for x, y in curves if len(x)]
+    if not curves:
+        return {"x": [], "y": [], "low": [], "high": []}
+    grid = np.linspace(min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves), points)
+    rows = np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in curves])
+    there = np.isfinite(rows)
+    counts = there.sum(axis=0)
+    grid, rows, there, counts = grid[counts > 0], rows[:, counts > 0], there[:, counts > 0], counts[counts > 0]
+    return {
+        "x": grid.tolist(),
+        "y": (np.where(there, rows, 0.0).sum(axis=0) / counts).tolist(),
+        "low": np.where(there, rows, np.inf).min(axis=0).tolist(),
+        "high": np.where(there, rows, -np.inf).max(axis=0).tolist(),
+    }

@@ -1,0 +1,252 @@
+"""The runs that a page shows: found again at every look, read on as they grow."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep.storage.run_directory import RunDirectory, run_paths
+from lockstep.untrusted import is_folder
+from lockstep.watch import columns as curves
+from lockstep.watch import limits, run_facts
+from lockstep.watch.agreement import Member, compare
+from lockstep.watch.log_follower import LogFollower
+from lockstep.watch.run_facts import SEED, RunFacts
+
+MOST_RUNS = 500
+"""Runs that are followed at once; of more, those that changed last."""
+Curve = tuple[np.ndarray, np.ndarray]
+# Seconds of reading at a time.
+_MOMENT = 0.1
+_HIDDEN = {"run_name", "runs_dir"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One run: its small files and its log."""
+
+    facts: RunFacts
+    log: LogFollower
+
+
+class Library:
+    """Every run below some folders, or the runs that the user named. Safe to use from several threads."""
+
+    def __init__(self, runs_dir: Path, names: Sequence[str] = ()) -> None:
+        """`names`: runs, or folders of runs such as a sweep's; none = all of runs_dir."""
+        self._lock = threading.Lock()
+        self._watched: dict[str, Watched] = {}
+        self._looked = False
+        self._overview: dict[str, Any] = {}
+        self._overview_of: tuple[Any, ...] | None = None
+        self._folders: list[Path] = [] if names else [Path(runs_dir)]
+        self._single: list[RunDirectory] = []
+        for name in names:
+            self._name(name, runs_dir)
+
+    def _name(self, name: str, runs_dir: Path) -> None:
+        folder = next((path for path in (Path(name), Path(runs_dir) / name) if _holds_runs(path)), None)
+        if folder is not None:
+            self._folders.append(folder)
+        else:
+            self._single.append(RunDirectory.find(name, runs_dir))
+
+    def refresh(self) -> bool:
+        """Look for new runs, and read their files for a moment; returns whether there is more to read."""
+        with self._lock:
+            for key, directory in self._found():
+                if key not in self._watched:
+                    self._watched[key] = Watched(RunFacts(directory), LogFollower(directory.path))
+            for watched in self._watched.values():
+                watched.facts.refresh()
+        # What runs have added is little. Long logs that were never read have a rough picture first, and get the time
+        # that is left.
+        logs = [watched.log for watched in self._watched.values()]
+        long = [log for log in logs if log.is_rough]
+        long += [log for log in logs if not log.is_rough and self._read_on(log)]
+        until = time.monotonic() + _MOMENT
+        self._looked = True
+        while long and time.monotonic() < until:
+            if not self._read_on(long[0]):
+                long.pop(0)
+        return bool(long)
+
+    def _read_on(self, log: LogFollower) -> bool:
+        # Released between two portions, so that a page does not wait for a long log.
+        with self._lock:
+            return log.read_on()
+
+    def _found(self) -> Iterator[tuple[str, RunDirectory]]:
+        """Runs by a key that is unique: the name, or with its folder's where that is one of several."""
+        found = [(run.name, run) for run in self._single]
+        for folder in self._folders:
+            found += [(run.name, run) for run in _runs_in(folder)]
+            # A sweep keeps its runs in a folder of its own, beside other runs.
+            for sweep in _sweeps_in(folder):
+                found += [(f"{sweep.name}/{run.name}", run) for run in _runs_in(sweep)]
+        taken: set[str] = set()
+        for key, run in found[:MOST_RUNS]:
+            unique = key if key not in taken else f"{run.path.parent.name}/{run.name}"
+            if unique not in taken:
+                taken.add(unique)
+                yield unique, run
+
+    def overview(self) -> dict[str, Any]:
+        """Every run in a few lines, settings that differ, every tag, how far runs agree; empty before a first look."""
+        with self._lock:
+            # Comparing hashes of many long runs takes a while, and most looks find nothing new.
+            marks = tuple((key, run.log.version, *run.facts.marks()) for key, run in self._watched.items())
+            if self._looked and marks != self._overview_of:
+                self._overview, self._overview_of = _overview(self._watched), marks
+            return self._overview
+
+    def details(self, key: str) -> dict[str, Any] | None:
+        """Everything about one run; None if there is no such run."""
+        with self._lock:
+            watched = self._watched.get(key)
+            if watched is None:
+                return None
+            facts, columns = watched.facts, watched.log.columns
+            return {
+                "id": key,
+                "path": str(facts.directory.path),
+                "limit": limits.limit_of(columns),
+                "split": limits.shares(columns),
+                "ranks": run_facts.ranks(columns),
+                "machine": run_facts.machine(columns),
+                "timeline": run_facts.timeline(facts, columns),
+                "checkpoints": facts.checkpoints(),
+                "settings": facts.settings,
+            }
+
+    def path_of(self, key: str) -> Path | None:
+        """The directory of a run; None if there is no such run."""
+        watched = self._watched.get(key)
+        return None if watched is None else watched.facts.directory.path
+
+    def verify(self, key: str, checkpoint: str) -> bool:
+        """Hash the files of a checkpoint; False if there is no such run or checkpoint."""
+        watched = self._watched.get(key)
+        return watched is not None and watched.facts.verify(checkpoint)
+
+    def series(
+        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int, span: tuple[float, float], points: int
+    ) -> list[dict[str, Any]]:
+        """One curve of each run, down-sampled to what a chart can show of the range."""
+        found = []
+        for key, (x, y) in self._curves(keys, tag, axis, smooth):
+            x, y = curves.downsample(*curves.cut(x, y, span), points)
+            found.append({"id": key, "x": x.tolist(), "y": y.tolist()})
+        return found
+
+    def bands(
+        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int, span: tuple[float, float], points: int
+    ) -> list[dict[str, Any]]:
+        """Mean, lowest and highest over the runs that differ in the seed alone, at most `points` each."""
+        groups: dict[Any, list[str]] = {}
+        parts = dict(self._curves(keys, tag, axis, smooth))
+        for key in parts:
+            groups.setdefault(self._watched[key].facts.experiment(any_seed=True), []).append(key)
+        return [
+            {"id": members[0], "runs": members}
+            | curves.band([curves.cut(parts[key][0], parts[key][1], span) for key in members], points)
+            for members in groups.values()
+        ]
+
+    def _curves(self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int) -> Iterator[tuple[str, Curve]]:
+        with self._lock:
+            for key in dict.fromkeys(keys):
+                if key in self._watched:
+                    yield key, self._watched[key].log.columns.curve(tag, axis, smooth)
+
+
+def _holds_runs(path: Path) -> bool:
+    return is_folder(path) and not (path / "config.yaml").exists() and any(True for _ in _runs_in(path))
+
+
+def _runs_in(folder: Path) -> list[RunDirectory]:
+    try:
+        return [RunDirectory(path) for path in run_paths(folder)]
+    except OSError:  # it vanished, or one of its runs did while it was listed
+        return []
+
+
+def _sweeps_in(folder: Path) -> list[Path]:
+    try:
+        entries = sorted(path for path in folder.iterdir() if is_folder(path) and not path.name.startswith("."))
+    except OSError:
+        return []
+    return [path for path in entries if not (path / "config.yaml").exists()]
+
+
+def _overview(shown: dict[str, Watched]) -> dict[str, Any]:
+    differing = _differing(shown)
+    tags = {tag for watched in shown.values() for tag in watched.log.columns.tags}
+    return {
+        "runs": [_row(key, watched, differing) for key, watched in shown.items()],
+        "settings": differing,
+        "tags": sorted(tags),
+        "experiments": _experiments(shown),
+    }
+
+
+def _differing(shown: dict[str, Watched]) -> list[str]:
+    """The settings that are not the same in all runs shown."""
+    every = [watched.facts.settings for watched in shown.values() if watched.facts.settings]
+    names = dict.fromkeys(name for settings in every for name in settings if name not in _HIDDEN)
+    return [name for name in names if len({settings.get(name) for settings in every}) > 1]
+
+
+def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]:
+    facts, columns = watched.facts, watched.log.columns
+    state, why = facts.state()
+    known = facts.summary
+    step = int(columns.steps[-1]) if len(columns) else known.step if known else 0
+    total = known.total_steps if known else 0
+    hashes = columns.hashes
+    return {
+        "id": key,
+        "workload": facts.workload,
+        "state": state,
+        "why": why,
+        "step": step,
+        "total": total or None,
+        "progress": min(step / total, 1.0) if total else None,
+        "best": facts.best(),
+        "ranks": limits.ranks_of(columns) or facts.ranks,
+        "device": facts.device,
+        "speed": columns.latest("time/global_fps", 5),
+        "updated": known.updated if known else 0.0,
+        "settings": {name: facts.settings[name] for name in differing if name in facts.settings},
+        "hash": next(reversed(hashes.values()))[:10] if hashes else None,
+        "seconds": columns.times[-1] - columns.times[0] if len(columns) else 0.0,
+        "points": len(columns),
+        "version": watched.log.version,
+        "events": len(facts.events),
+    }
+
+
+def _experiments(shown: dict[str, Watched]) -> list[dict[str, Any]]:
+    """Runs of one experiment that can be compared, on whatever numbers of ranks."""
+    groups: dict[Any, list[str]] = {}
+    for key, watched in shown.items():
+        if watched.facts.settings and watched.log.columns.hashes:
+            groups.setdefault(watched.facts.experiment(), []).append(key)
+    found = []
+    for keys in (keys for keys in groups.values() if len(keys) > 1):
+        members = [
+            Member(
+                key, limits.ranks_of(shown[key].log.columns) or shown[key].facts.ranks, shown[key].log.columns.hashes
+            )
+            for key in keys
+        ]
+        members.sort(key=lambda member: (member.ranks, member.name))
+        sync = shown[keys[0]].facts.settings.get("sync", "")
+        about = shown[keys[0]].facts
+        seed = about.settings.get(SEED)
+        found.append(asdict(compare(members, sync)) | {"workload": about.workload, "sync": sync, SEED: seed})
+    return found

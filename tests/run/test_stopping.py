@@ -1,0 +1,163 @@
+"""A stop request in a long update: it is abandoned on all ranks at once, and the run continues with the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from lockstep.config.sources import to_yaml
+from lockstep.distributed.world import World
+from lockstep.errors import StoppedOnRequest
+from lockstep.launch.stop_request import PREEMPTED
+from lockstep.run import loop, safe_points, session
+from lockstep.run.safe_points import SafePoints, UpdateAbandoned
+from lockstep.storage import async_checkpointer, checkpoint
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.workloads import registry
+
+
+class RequestInUpdate:
+    """Stands in for StopRequest: a request that comes in the middle of an update, to one rank alone."""
+
+    def __init__(self, reaches: bool, updates):
+        self._reaches, self._updates, self._reads = reaches, updates, 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def flag(self):
+        # The first read in an update is the loop's own, before it begins.
+        self._reads += self._updates() == 2
+        return PREEMPTED if self._reaches and (self._reads >= 3 or self._updates() > 2) else 0
+
+
+def train(world, workload, text, folder, stops, is_long=True, room=True):
+    """Train a run to its end, or stop it in its third update; returns what was said and the hash. By every rank."""
+    chosen, learners = registry.load(workload), []
+    config = chosen.read_config(text)
+
+    def build(config, world):
+        learners.append(chosen.build(config, world))
+        return learners[0]
+
+    def request(answers):
+        return RequestInUpdate(stops and world.rank == world.size - 1, lambda: learners[0].updates)
+
+    with (
+        mock.patch.object(loop, "LONG_UPDATE", -1.0 if is_long else 1e9),
+        mock.patch.object(loop, "StopRequest", request),
+        mock.patch.object(async_checkpointer, "_SHARE_OF_FREE_MEMORY", 0.5 if room else 0.0),
+    ):
+        try:
+            session.train(RunDirectory.named(Path(folder), "run"), workload, config, world, build, [])
+        except StoppedOnRequest as stopped:
+            return str(stopped), learners[0].updates
+    return "", checkpoint.weights_hash(dict(learners[0].model.state_dict()))
+
+
+def settings(workload, **changes):
+    common = {"threads": 1, "device": "cpu", "max_updates": 4, "checkpoint_every": 0, "eval_every": 0}
+    return to_yaml(registry.load(workload).preset("debug").replace(**(common | changes)))
+
+
+CASES = [("snake", "fast", 2), ("snake", "exact", 3), ("snakes3v3", "fast", 2), ("control", "fast", 2)]
+
+
+@pytest.mark.parametrize(("workload", "sync", "size"), CASES)
+def test_an_abandoned_update_is_done_again_with_the_same_bits(ranks, tmp_path, workload, sync, size):
+    text = settings(workload, sync=sync)
+    _, undisturbed = ranks.run(train, workload, text, str(tmp_path / "whole"), False, ranks=size)[0]
+    folder = tmp_path / "stopped"
+    answers = ranks.run(train, workload, text, str(folder), True, ranks=size)
+    # One rank heard of it, and all left the third update.
+    assert [updates for _, updates in answers] == [2] * size
+    assert all(said.endswith("saved: the same command continues from there") for said, _ in answers)
+    assert len(list((folder / "run" / "checkpoints").glob("step-*"))) == 1
+    assert RunDirectory(folder / "run").status().state == "stopped"
+    _, resumed = ranks.run(train, workload, text, str(folder), False, ranks=size)[0]
+    assert resumed == undisturbed
+
+
+def test_a_short_update_is_finished_first(tmp_path):
+    said, updates = train(World(), "snake", settings("snake"), tmp_path, True, is_long=False)
+    assert updates == 3 and said.endswith("saved: the same command continues from there")
+
+
+def test_without_room_for_a_copy_the_last_checkpoint_stands(tmp_path):
+    said, _ = train(World(), "snake", settings("snake", checkpoint_every=256), tmp_path / "every", True, room=False)
+    assert said == "stopped on request at step 512; saved: the same command continues from there"
+    said, _ = train(World(), "snake", settings("snake"), tmp_path / "never", True, room=False)
+    assert said.endswith("2 update(s) are lost: the same command continues from the newest checkpoint")
+
+
+def test_the_world_is_asked_about_once_a_second_however_long_a_part_takes(monkeypatch):
+    clock, asked = [0.0], []
+    monkeypatch.setattr(safe_points.time, "monotonic", lambda: clock[0])
+    points = SafePoints(World(), lambda: asked.append(clock[0]) or 0)
+    points.open(True)
+    for part, seconds, count in [("acting", 0.01, 1000), ("learning", 3.0, 5)]:
+        for _ in range(count):
+            points(part)
+            clock[0] += seconds
+    assert len(asked) < 40 and max(later - earlier for earlier, later in pairwise(asked[:-4])) < 1.3
+    # Gradient steps of three seconds: at each of them.
+    assert asked[-5:] == pytest.approx([10, 13, 16, 19, 22])
+
+
+def test_closed_points_ask_nobody():
+    points = SafePoints(World(), lambda: pytest.fail("asked"))
+    points.open(False)
+    points("acting")
+
+
+def test_a_request_of_any_rank_ends_the_update_on_all(ranks):
+    assert ranks.run(pass_points, 1, ranks=3) == [PREEMPTED] * 3
+
+
+def pass_points(world, told):
+    """Pass safe points until one raises; only rank `told` is asked to stop. Called by every rank."""
+    points = SafePoints(world, lambda: PREEMPTED if world.rank == told else 0)
+    points.open(True)
+    try:
+        points("acting")
+    except UpdateAbandoned as abandoned:
+        return abandoned.request
+    return 0
+
+
+SLOW = """
+import sys, time
+from lockstep.algorithms.ppo import learner
+from lockstep.cli.main import main
+
+learn = learner.PPOLearner._descend_once
+learner.PPOLearner._descend_once = lambda self: (time.sleep(0.3), learn(self))[1]
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_ctrl_c_in_an_update_of_minutes_takes_seconds(tmp_path):
+    # 200 gradient steps of 0.3 s each: the first update would take a minute.
+    sizes = "--n-envs 8 --n-steps 100 --batch-size 8 --n-epochs 2 --total-timesteps 8000 --eval-every 0"
+    words = f"train snake --preset debug {sizes} --ranks 1 --device cpu --runs-dir {tmp_path} --run-name a".split()
+    process = subprocess.Popen([sys.executable, "-c", SLOW, *words], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "a" / "config.yaml").exists() and process.poll() is None:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=40)
+    assert process.returncode == 130, told
+    assert told.splitlines() == [
+        "lockstep: stopping, saving first; ask again to stop at once without saving",
+        "lockstep: interrupted at step 0; nothing to save yet: the same command starts anew",
+    ]

@@ -1,0 +1,128 @@
+"""The runs of a page, from directories that may be anybody's."""
+
+import json
+import shutil
+
+import pytest
+
+from lockstep.errors import UserError
+from lockstep.storage import run_events
+from lockstep.watch.library import Library
+
+ALL = (-1e99, 1e99)
+
+
+def point(step, **values):
+    return {"step": step, "time": 100.0 + step, "time/fps_rank0": 5.0, **values}
+
+
+def looked(library):
+    while library.refresh():
+        pass
+    return library.overview()
+
+
+def rows(library):
+    return {row["id"]: row for row in looked(library)["runs"]}
+
+
+def test_a_run_is_shown_with_progress_best_score_and_what_differs(write_run, tmp_path):
+    write_run(
+        "a", [point(250, **{"eval/log_loss": 1.5}), point(500, **{"eval/log_loss": 1.25})], best=-1.25, score="log_loss"
+    )
+    write_run("b", [point(1000, **{"eval/return_mean": 3.0})], best=3.0, learning_rate=0.1)
+    found = rows(Library(tmp_path))
+    assert found["a"]["progress"] == 0.5 and found["b"]["progress"] == 1.0
+    assert found["a"]["best"] == {"value": 1.25, "name": "log_loss", "lower": True}
+    assert found["b"]["best"] == {"value": 3.0, "name": "return_mean", "lower": False}
+    assert found["a"]["settings"] == {"learning_rate": "0.0003"} and found["b"]["settings"] == {"learning_rate": "0.1"}
+
+
+def test_runs_of_a_sweep_and_runs_that_appear_later_are_found(write_run, tmp_path):
+    write_run("a")
+    library = Library(tmp_path)
+    assert set(rows(library)) == {"a"}
+    write_run("sweep/one")
+    assert set(rows(library)) == {"a", "sweep/one"}
+    assert set(rows(Library(tmp_path, ["sweep"]))) == {"one"}
+    assert set(rows(Library(tmp_path, [str(tmp_path / "a")]))) == {"a"}
+    with pytest.raises(UserError, match="nothing-here"):
+        Library(tmp_path, ["nothing-here"])
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (("failed", "out of memory"), ("failed", "out of memory")),
+        (("stopped", "by --max-updates"), ("stopped", "by --max-updates")),
+        (("restart", "rank 1 was killed by SIGKILL"), ("restarting", "rank 1 was killed by SIGKILL")),
+    ],
+)
+def test_why_a_run_does_not_run_stands_in_its_events(write_run, tmp_path, last, expected):
+    # Nobody holds its lock, so it is not running, whatever status.json says.
+    path = write_run("a", state="running")
+    run_events.note(path, "started", "on 2 ranks", 0)
+    assert rows(Library(tmp_path))["a"]["state"] == "stopped"
+    run_events.note(path, *last)
+    row = rows(Library(tmp_path))["a"]
+    assert (row["state"], row["why"]) == expected
+
+
+def test_runs_of_one_experiment_on_different_ranks_are_compared(write_run, tmp_path):
+    hashes = ["aa", "bb", "cc"]
+    for ranks in (1, 2):
+        speed = {f"time/fps_rank{rank}": 5.0 for rank in range(ranks)}
+        write_run(
+            f"on-{ranks}", [point(i, weights_sha256=name, **speed) for i, name in enumerate(hashes)], device="auto"
+        )
+    write_run("another", [point(1, weights_sha256="aa")], seed=7)
+    (experiment,) = looked(Library(tmp_path))["experiments"]
+    assert experiment["members"] == ("on-1", "on-2")
+    assert experiment["sentence"] == "Same bits on 1 and 2 ranks up to step 2"
+
+
+def test_bands_are_over_runs_that_differ_in_the_seed_alone(write_run, tmp_path):
+    for seed in (1, 2):
+        write_run(f"s{seed}", [point(0, loss=float(seed)), point(10, loss=float(seed))], seed=seed)
+    write_run("alone", [point(0, loss=9.0), point(10, loss=9.0)], seed=1, learning_rate=1)
+    library = Library(tmp_path)
+    looked(library)
+    found = {band["id"]: band for band in library.bands(["s1", "s2", "alone"], "loss", "step", 1, ALL, 3)}
+    assert found["s1"]["runs"] == ["s1", "s2"] and found["alone"]["runs"] == ["alone"]
+    assert (found["s1"]["y"], found["s1"]["low"], found["s1"]["high"]) == ([1.5] * 3, [1.0] * 3, [2.0] * 3)
+
+
+def test_details_tell_what_happened_and_what_was_skipped(write_run, tmp_path):
+    path = write_run("a", [point(1, **{"train/skipped_updates": 0.0}), point(2, **{"train/skipped_updates": 1.0})])
+    run_events.note(path, "restart", "rank 1 was killed by SIGKILL at step 1")
+    library = Library(tmp_path)
+    looked(library)
+    kinds = [entry["kind"] for entry in library.details("a")["timeline"]]
+    assert sorted(kinds) == ["restart", "skipped"]
+    assert library.details("../a") is None and library.series(["../a"], "loss", "step", 1, ALL, 10) == []
+
+
+def test_a_checkpoint_says_whether_it_is_damaged_and_is_hashed_on_request(write_run, tmp_path):
+    path = write_run("a")
+    (path / "checkpoints" / "step-000000000010").mkdir(parents=True)
+    library = Library(tmp_path)
+    looked(library)
+    (found,) = library.details("a")["checkpoints"]
+    assert found["state"] == "damaged" and found["problems"] == ["manifest.json: missing"]
+    assert library.verify("a", "checkpoints/step-000000000010")
+    assert not library.verify("a", "../../etc") and not library.verify("b", "best")
+
+
+def test_damaged_files_and_a_directory_that_vanishes_are_survived(write_run, tmp_path):
+    path = write_run("a", [point(1)])
+    other = write_run("b", [point(1)])
+    library = Library(tmp_path)
+    looked(library)
+    for name in ("status.json", "system.json", "events.jsonl", "config.yaml"):
+        (path / name).write_bytes(b"\xff{[" * 10)
+    (path / "metrics.jsonl").write_text("no log\n")
+    shutil.rmtree(other)
+    found = rows(library)
+    assert found["a"]["state"] == "unreadable" and found["b"]["state"] == "gone"
+    json.dumps(looked(library), allow_nan=False)
+    assert library.details("a")["settings"] == {}
