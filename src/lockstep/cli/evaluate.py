@@ -15,7 +15,8 @@ from lockstep.output import columns, show, tell
 from lockstep.reporting.text_table import aligned_lines
 from lockstep.storage.disk import write_atomically
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import Compares, Comparison, Contestant, Contests, EvaluatesBaselines, Predicts
+from lockstep.workloads.capabilities import Compares, Comparison, EvaluatesBaselines, Predicts
+from lockstep.workloads.contests import Contestant, Contests
 
 if TYPE_CHECKING:
     from lockstep.cli.model import TrainedModel

@@ -1,11 +1,12 @@
 """Optional capabilities of workloads, one small protocol each. A workload has a capability if it has its methods."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from lockstep.errors import UserError
+from lockstep.workloads.contests import Contests, HoldsArenas, Results
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,32 +41,6 @@ class PlayRequest:
     """Facts about the data that were kept with the model; None = unknown."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """Who plays a team: a trained model, or (without a learner) a baseline of the workload by its name."""
-
-    name: str
-    config: Any
-    learner: "Learner | None" = None
-
-
-@dataclass(frozen=True)
-class ArenaRequest:
-    """How the games of an arena are played."""
-
-    games: int
-    """Games of every two players."""
-    seed: int
-    time_limit: float
-    """Seconds that a submission has for the moves of its team."""
-    memory: int
-    """Bytes that a process of a submission may use."""
-    trust: bool = False
-    """Run submissions with the user's own rights."""
-    save: Path | None = None
-    """Folder to write every game to; None = games are not kept."""
-
-
 class Comparison(Protocol):
     """A workload's own report on a model."""
 
@@ -77,16 +52,6 @@ class Comparison(Protocol):
 
     def write(self, folder: Path) -> list[Path]:
         """Draw charts into a folder; returns their paths."""
-
-
-class Results(Protocol):
-    """The results of a contest."""
-
-    def summary(self) -> dict[str, Any]:
-        """As JSON."""
-
-    def table(self) -> str:
-        """As text."""
 
 
 @runtime_checkable
@@ -130,33 +95,6 @@ class EvaluatesBaselines(Protocol):
 
     def evaluate_baseline(self, name: str, config: Any, world: "World", episodes: int, seed: int) -> "Evaluation":
         """Evaluate one of `baselines`. Called by every rank."""
-
-
-@runtime_checkable
-class Contests(Protocol):
-    """Lets two teams play against each other."""
-
-    def contest(
-        self, config: Any, team: Contestant, against: Contestant, games: int, seed: int, world: "World"
-    ) -> Results:
-        """Play games, half of them from each side."""
-
-
-@runtime_checkable
-class HoldsArenas(Protocol):
-    """Lets any number of players meet: trained models, baselines and other people's submissions."""
-
-    def arena(
-        self,
-        players: Sequence[Contestant | Path],
-        request: ArenaRequest,
-        world: "World",
-        say: Callable[[str], None],
-    ) -> Results:
-        """Let every two players play; a path is a submission. `say`: told the progress, a line each."""
-
-    def is_submission(self, path: Path) -> bool:
-        """Whether a path is a submission."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lockstep.errors import UserError
-from lockstep.workloads.capabilities import ArenaRequest, Contestant
+from lockstep.workloads.contests import ArenaRequest, Contestant
 from lockstep.workloads.snakes3v3.competition import submission_player
 from lockstep.workloads.snakes3v3.competition.export import export_submission
 from lockstep.workloads.snakes3v3.competition.gamelog import read_log

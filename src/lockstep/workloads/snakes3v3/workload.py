@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 
 from lockstep.config.config import Preset, WorkloadSettings, preset
 from lockstep.untrusted import is_file
-from lockstep.workloads.capabilities import Acting, ArenaRequest, Contestant, PlayRequest
+from lockstep.workloads.capabilities import Acting, PlayRequest
+from lockstep.workloads.contests import ArenaRequest, Contestant
 from lockstep.workloads.snakes3v3.settings import Scripted, SnakesConfig, SnakesSettings
 from lockstep.workloads.workload import Workload
 

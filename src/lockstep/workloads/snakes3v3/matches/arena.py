@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.config.fields import nearest
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
-from lockstep.workloads.capabilities import Contestant
+from lockstep.workloads.contests import Contestant
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, GameRules
 from lockstep.workloads.snakes3v3.matches.players import contestant_policy

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.workloads.capabilities import Contestant
+from lockstep.workloads.contests import Contestant
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.observations.observe import observe
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, Policy

@@ -13,7 +13,7 @@ import torch
 from lockstep.compute.random import derive_seed
 from lockstep.errors import UserError
 from lockstep.reporting.text_table import aligned_lines
-from lockstep.workloads.capabilities import ArenaRequest, Contestant
+from lockstep.workloads.contests import ArenaRequest, Contestant
 from lockstep.workloads.snakes3v3.competition.gamelog import record_game, write_log
 from lockstep.workloads.snakes3v3.competition.submission_player import SubmissionTeam
 from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, GameRules

@@ -14,7 +14,7 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 from lockstep.output import tell
 from lockstep.workloads import registry
-from lockstep.workloads.capabilities import ArenaRequest, Contestant, HoldsArenas
+from lockstep.workloads.contests import ArenaRequest, Contestant, HoldsArenas
 from lockstep.workloads.workload import Workload
 
 USAGE = (
