@@ -203,7 +203,7 @@ def test_runs_shows_state_and_steps(capsys, tmp_path):
     run = stored_run(tmp_path)
     run.write_status("finished", 1234, 5.0)
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["old", "finished", "1.23k", "-", "0:00:00", "5"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["old", "finished", "1.23k", "100%", "0:00:00", "5"]
     assert main(["runs", "--runs-dir", str(tmp_path), "--json", "--sort", "best"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["name"], row["workload"], row["step"], row["best_score"]) == ("old", "snake", 1234, 5.0)
