@@ -80,11 +80,14 @@ def stretch(folder: Path, log: Path, seconds: float, watched: bool) -> tuple[flo
     # What it takes to start is not what it costs to stay.
     busy = watcher.busy() if watcher else 0.0
     before, start = steps(log), time.monotonic()
-    time.sleep(seconds)
-    done, elapsed = steps(log) - before, time.monotonic() - start
-    busy = watcher.busy() - busy if watcher else 0.0
-    if watcher:
-        watcher.close()
+    try:
+        time.sleep(seconds)
+        done, elapsed = steps(log) - before, time.monotonic() - start
+        busy = watcher.busy() - busy if watcher else 0.0
+    finally:
+        # Also after Ctrl-C: the server would stay behind.
+        if watcher:
+            watcher.close()
     return done / elapsed, busy / elapsed
 
 
