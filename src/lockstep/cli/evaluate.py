@@ -11,7 +11,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, Range, Seed, nearest
 from lockstep.errors import UserError
-from lockstep.output import columns, show, tell
+from lockstep.output import columns, is_terminal, show, tell
 from lockstep.reporting.text_table import aligned_lines
 from lockstep.storage.disk import write_atomically
 from lockstep.workloads import registry
@@ -76,8 +76,8 @@ def evaluate(arguments: list[str]) -> int:
         return _contest(subject, options)
     subject.check_policy(options.policy)
     _check_part(subject, options)
-    if not options.quiet:
-        # At once, and not among the results: importing PyTorch alone takes seconds.
+    if is_terminal(sys.stderr) and not options.quiet:
+        # At once, for whoever waits there: importing PyTorch alone takes seconds.
         tell(f"evaluating {subject.workload.name} ...", sys.stderr)
     results, report = measure(subject, options)
     target = _target(subject, options)
