@@ -28,6 +28,8 @@ from lockstep.workloads.cricket.matches.match import Match, Row
 from lockstep.workloads.cricket.matches.split import check_source
 
 BALLS = 120
+LEAST = 30
+"""Positions that an innings needs to be drawn."""
 NAMES = ("model", "required rate", "resources left")
 
 
@@ -173,9 +175,11 @@ def draw(found: list[dict], path: Path) -> None:
     """The observed frequency of wins against the forecast, in five bins of equally many positions each."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    for axes, innings in zip(figure.subplots(1, 2), (0, 1), strict=True):
-        those = [row for row in found if row["innings"] == innings]
+    parts = [[row for row in found if row["innings"] == innings] for innings in (0, 1)]
+    # Bins of a few positions say nothing.
+    parts = [part for part in parts if len(part) >= LEAST] or parts
+    figure = Figure(figsize=(5.2 * len(parts), 4.4), layout="constrained")
+    for axes, those in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
         axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
         for place, name in enumerate(NAMES):
             order = sorted(those, key=lambda row: row["win"][place])
@@ -184,7 +188,7 @@ def draw(found: list[dict], path: Path) -> None:
             y = np.array([np.mean([row["won"] for row in part]) for part in bins])
             bars = [np.sqrt(max(v * (1 - v), 0.02) / len(part)) for v, part in zip(y, bins, strict=True)]
             axes.errorbar(np.array(x) + 0.006 * (place - 1), y, bars, marker="o", capsize=2, linewidth=1, label=name)
-        axes.set_title(f"{('first', 'second')[innings]} innings, {len(those)} positions")
+        axes.set_title(f"{('first', 'second')[those[0]['innings']] if those else 'no'} innings, {len(those)} positions")
         axes.set_xlabel("forecast: the chase wins")
         axes.set_ylabel("observed")
         axes.legend()
