@@ -85,10 +85,15 @@ def _end_with_stdin() -> None:
 
 
 def _play(run: Path, name: str, speed: float, line: _Line) -> None:
-    # Imported late: the workloads' registry is not needed while a run has no weights yet.
+    _candidates(run, name, line)  # Waits: without weights there is no need for torch yet.
+    line.write(note="importing PyTorch")
+    import torch
+
     from lockstep.workloads import registry
     from lockstep.workloads.capabilities import PlayRequest, Plays, Predicts
 
+    torch.set_num_threads(1)
+    # Listed again: during the seconds of the import a busy run may have replaced all its checkpoints.
     model, subject, trained = _loaded(_candidates(run, name, line), line)
     plays = registry.require(subject.workload, Plays)
     request = PlayRequest(subject.config, trained.acting(_SEED), _SEED, pictures=True, trained_on=trained.trained_on)
@@ -138,14 +143,10 @@ def _candidates(run: Path, name: str, line: _Line) -> list[StoredModel]:
 
 def _loaded(candidates: list[StoredModel], line: _Line) -> "tuple[StoredModel, Subject, TrainedModel]":
     """The first of the candidates that is intact; raises the error of the last one if none is."""
+    from lockstep.cli import model as models
+
     for model in candidates:
         line.write(note=f"loading {model.name}, step {model.step:,}")
-        # Imported here: torch takes seconds, and the note above is shown meanwhile.
-        import torch
-
-        from lockstep.cli import model as models
-
-        torch.set_num_threads(1)
         try:
             subject = models.find(str(model.path), models.ModelOptions(), [])
             # Always the CPU: memory of a GPU belongs to the run.

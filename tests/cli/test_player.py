@@ -41,7 +41,8 @@ def test_newer_weights_are_played_as_they_come_and_damaged_ones_never(started, s
         file.write(b"?")
     player = started(run, "--speed", "4")
     seen = lines(player)
-    assert [next(seen)["note"] for _ in range(2)] == ["loading best, step 3,456", "loading final, step 1,234"]
+    notes = [next(seen)["note"] for _ in range(3)]
+    assert notes == ["importing PyTorch", "loading best, step 3,456", "loading final, step 1,234"]
     first = next(seen)
     assert (first["step"], first["model"], first["drawing"]["kind"]) == (1234, "final", "board")
     assert first["caption"].startswith("step 0   length 3")
