@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from PIL import Image
 
+from lockstep.reporting.drawing.ticks import round_ticks
 from lockstep.reports import number_text
 from lockstep.reports.chart import Chart, Series, draw
 from lockstep.reports.png import write_png
@@ -18,12 +19,13 @@ from lockstep.reports.svg import svg
         (0, 40_960, ["0", "10k", "20k", "30k", "40k"]),
         (-1.2, 0.5, ["-1.0", "-0.5", "0.0", "0.5"]),
         (0.011, 0.019, ["0.012", "0.014", "0.016", "0.018"]),
-        (0, 3_000_000, ["0", "1M", "2M", "3M"]),
+        (0, 3_000_000, ["0.0", "0.5M", "1.0M", "1.5M", "2.0M", "2.5M", "3.0M"]),
+        (0, 1.3, ["0.00", "0.25", "0.50", "0.75", "1.00", "1.25"]),
         (5, 5, ["5"]),
     ],
 )
 def test_ticks_are_round_numbers_with_as_many_digits_as_they_need(low, high, expected):
-    assert number_text.tick_texts(number_text.round_ticks(low, high, 6)) == expected
+    assert number_text.tick_texts(round_ticks(low, high, about=6)) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Literal
 
+from lockstep.reporting.drawing.ticks import round_ticks
 from lockstep.reports import curves
-from lockstep.reports.number_text import round_ticks, short, tick_texts
+from lockstep.reports.number_text import short, tick_texts
 from lockstep.reports.recorded_run import Curve
 
 COLOURS = 8
@@ -136,13 +137,13 @@ class _Plot:
 
     def axes(self, drawing: Drawing) -> None:
         """Add the grid, the ticks with their numbers, and the name of the horizontal axis."""
-        ticks = round_ticks(*self._values, most=6)
+        ticks = round_ticks(*self._values, about=6)
         for value, text in zip(ticks, tick_texts(ticks), strict=True):
             y = self._y(value)
             drawing.strokes.append(Stroke(((_LEFT, y), (WIDTH - _RIGHT, y)), "grid"))
             drawing.labels.append(Label(_LEFT - 6, y + 4, text, "end"))
         drawing.strokes.append(Stroke(((_LEFT, self._bottom), (WIDTH - _RIGHT, self._bottom)), "axis"))
-        ticks = round_ticks(*self._steps, most=6)
+        ticks = round_ticks(*self._steps, about=6)
         for step, text in zip(ticks, tick_texts(ticks), strict=True):
             x = self._x(step)
             drawing.strokes.append(Stroke(((x, self._bottom), (x, self._bottom + 4)), "axis"))

@@ -1,22 +1,12 @@
-"""Numbers as people read them: round ticks, few digits, steps in thousands and millions."""
+"""Numbers as people read them: few digits, steps in thousands and millions."""
 
 import math
 from datetime import timedelta
 
+from lockstep.reporting.drawing.ticks import decimals_of
+
 # From which number on, what it is divided by, and the letter for that: 1,500 is easier to read than 1.5k.
 _SUFFIXES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
-
-
-def round_ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` round numbers between two bounds: multiples of 1, 2 or 5 times a power of ten."""
-    span = high - low
-    if not span > 0:
-        return [low]
-    power = 10.0 ** math.floor(math.log10(span / most))
-    step = next(factor * power for factor in (1, 2, 5, 10, 20) if span / (factor * power) < most)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    # Multiplied, not added up, so that a tick at zero is zero.
-    return [index * step for index in range(first, last + 1)]
 
 
 def tick_texts(ticks: list[float]) -> list[str]:
@@ -26,7 +16,7 @@ def tick_texts(ticks: list[float]) -> list[str]:
     step = (ticks[1] - ticks[0]) / size if len(ticks) > 1 else largest / size
     if suffix == "" and (largest >= 1e5 or 0 < largest < 1e-3):
         return [f"{tick:.3g}" for tick in ticks]
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
+    decimals = decimals_of(step)
     # Adding zero turns a negative zero into a plain one.
     return [f"{tick / size + 0.0:.{decimals}f}{suffix if tick else ''}" for tick in ticks]
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lockstep.reporting.drawing.chart import DARK, Band, Chart, Charts, Marks, round_ticks, written
+from lockstep.reporting.drawing.chart import DARK, Band, Chart, Charts, Marks, written
+from lockstep.reporting.drawing.ticks import round_ticks
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Line charts over days, painted with Pillow, which imports much faster than Matplotlib."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from PIL import Image, ImageDraw
 from lockstep.reporting.drawing import pens
 from lockstep.reporting.drawing.drawing import Kind
 from lockstep.reporting.drawing.pens import Colour
+from lockstep.reporting.drawing.ticks import decimals_of, round_ticks
 
 Line = Sequence[float] | NDArray[np.float64]
 Points = list[tuple[float, float]]
@@ -31,7 +31,6 @@ _ON_DARK: tuple[Colour, ...] = ((96, 165, 250), (248, 113, 113), (74, 222, 128),
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 20, 38, 42
 _FINE = 3
 """Lines are drawn this much larger and then shrunk, which smooths their edges: Pillow's own are jagged."""
-_ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Steps between ticks, times a power of ten."""
 
 
@@ -232,28 +231,9 @@ class _Frame:
         return [(self.x(day) * fine, self.y(float(value)) * fine) for day, value in enumerate(line)]
 
 
-def round_ticks(low: float, high: float, about: float, outside: bool = False, whole: bool = False) -> list[float]:
-    """Round numbers from low to high, at most about this many.
-
-    `outside`: the first and last enclose low and high. `whole`: without fractions, as for days.
-    """
-    rough = (high - low) / max(about, 1.0)
-    if whole:
-        rough = max(rough, 1.0)
-    power = 10.0 ** math.floor(math.log10(rough))
-    steps = [factor * power for factor in _ROUND if factor * power >= rough * (1 - 1e-9)]
-    step = next(step for step in steps if not whole or step.is_integer())
-    # The small part keeps a tick that rounding moved past its own end.
-    first, last = (math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9))
-    if not outside:
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)]
-
-
 def written(value: float, step: float) -> str:
     """A tick's value, with the decimals that its distance from the next one needs."""
-    scaled = (step * 10**places for places in range(9))
-    decimals = next((places for places, number in enumerate(scaled) if abs(number - round(number)) < 1e-6), 9)
+    decimals = decimals_of(step)
     # -0.0 after rounding would be shown as -0.
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
