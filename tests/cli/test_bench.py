@@ -223,7 +223,7 @@ def test_a_missing_package_is_named_with_its_extra(capsys, monkeypatch):
     monkeypatch.setattr(verb, "_on_ranks", refuse)
     assert main(["bench", "snake", "--ranks", "1", "--against", "sb3"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "lockstep: --against sb3: No module named 'stable_baselines3'; pip install 'lockstep[sb3]'"
+    assert last == "lockstep: --against sb3: No module named 'stable_baselines3'; pip install 'lockstep-train[sb3]'"
 
 
 def process_id(world):

@@ -137,7 +137,7 @@ def test_wrong_words_are_told_in_one_line(at_runs, capsys):
 def test_a_missing_package_is_named_with_its_extra(at_runs, capsys, monkeypatch, form, module):
     monkeypatch.setitem(sys.modules, module, None)
     told = complaint(capsys, "demo", "--format", form)
-    assert f"needs the package {module}; pip install 'lockstep[{form}]'" in told
+    assert f"needs the package {module}; pip install 'lockstep-train[{form}]'" in told
     assert list((at_runs / "export").iterdir()) == []
 
 

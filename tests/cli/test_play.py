@@ -124,7 +124,7 @@ def test_what_cannot_be_filmed_is_told_before_it_is_played(at_runs, capsys, monk
     assert "allowed: .gif, .mp4" in complaint(capsys, "demo", "--video", "film.avi")
     assert "the directory nowhere does not exist" in complaint(capsys, "demo", "--video", "nowhere/film.gif")
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    assert "pip install 'lockstep[video]'" in complaint(capsys, "demo", "--video", "film.mp4")
+    assert "pip install 'lockstep-train[video]'" in complaint(capsys, "demo", "--video", "film.mp4")
     assert "allowed: trained, scripted, random" in complaint(capsys, "demo", "--policy", "nobody")
 
 

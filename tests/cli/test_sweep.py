@@ -65,7 +65,7 @@ def test_a_wrong_sweep_is_refused_in_one_line_before_anything_starts(capsys, tmp
 def test_without_optuna_a_study_is_refused_in_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.chdir(tmp_path)
-    assert "needs the package optuna; pip install 'lockstep[optuna]'" in refusal(
+    assert "needs the package optuna; pip install 'lockstep-train[optuna]'" in refusal(
         capsys, "snake", "--preset", "debug", "--study", "2", "--gamma", "0.9..0.99"
     )
 

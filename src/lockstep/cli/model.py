@@ -307,7 +307,7 @@ def _run_around(path: Path) -> RunDirectory | None:
     """The run that contains a stored directory or file: a checkpoint is two levels below it."""
     folder = (path if path.is_dir() else path.parent).resolve()
     stored = (folder / MANIFEST).is_file()
-    for place in (folder, folder.parent, folder.parent.parent) if stored else (folder,):
+    for place in (folder.parent, folder.parent.parent) if stored else (folder,):
         # A file that is there and cannot be read is an error of its own: `read_config` names it.
         if is_file(place / CONFIG):
             return RunDirectory(place)

@@ -60,7 +60,7 @@ class PlayOptions(ModelOptions):
     policy: str = TRAINED
     """Who plays: trained (the network) or a baseline of the workload, e.g. scripted, random."""
     video: str = ""
-    """Video file to write instead of showing it here: .gif, or .mp4 (needs the extra lockstep[video])."""
+    """Video file to write instead of showing it here: .gif, or .mp4 (needs the extra lockstep-train[video])."""
     log: str = ""
     """JSON file to write the seed's first game to, instead of showing it; only for workloads that log games."""
     replay: str = ""
@@ -270,5 +270,5 @@ def _film_writer(video: str) -> Callable[..., None]:
         try:
             import imageio_ffmpeg  # noqa: F401 - only to see whether it is installed
         except ImportError as error:
-            raise UserError(f"--video {video}: needs imageio-ffmpeg; pip install 'lockstep[video]'") from error
+            raise UserError(f"--video {video}: needs imageio-ffmpeg; pip install 'lockstep-train[video]'") from error
     return getattr(film, _WRITERS[path.suffix.lower()])

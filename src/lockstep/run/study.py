@@ -87,6 +87,6 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise UserError("--study: needs the package optuna; pip install 'lockstep[optuna]'") from error
+        raise UserError("--study: needs the package optuna; pip install 'lockstep-train[optuna]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

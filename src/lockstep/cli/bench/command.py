@@ -252,7 +252,7 @@ def _compete(
     except RankError as error:
         if error.kind != "ModuleNotFoundError":
             raise
-        extra = f"pip install 'lockstep[{plan.against}]'"
+        extra = f"pip install 'lockstep-train[{plan.against}]'"
         raise UserError(f"--against {plan.against}: {error.message}; {extra}") from error
     for contender in ours:
         contender.warm_up(warm_ups, options)

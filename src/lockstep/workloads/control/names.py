@@ -172,7 +172,7 @@ def check_installed(name: str) -> None:
     """UserError if a task needs a package that is not installed. Imports none of them."""
     for task in tasks_of(name):
         if task in SUITE and find_spec("dm_control") is None:
-            raise UserError(f"task {name}: needs dm_control; pip install 'lockstep[control]'")
+            raise UserError(f"task {name}: needs dm_control; pip install 'lockstep-train[control]'")
         if task in MT50 and find_spec("metaworld") is None:
             raise UserError(f"task {name}: {task} needs the package metaworld; pip install metaworld, or use task mt30")
 

@@ -19,7 +19,7 @@ try:
     from pettingzoo import ParallelEnv
 except ImportError as error:
     raise UserError(
-        "the PettingZoo environment needs PettingZoo, which is not installed: pip install 'lockstep[pettingzoo]'"
+        "the PettingZoo environment needs PettingZoo, which is not installed: pip install 'lockstep-train[pettingzoo]'"
     ) from error
 
 RENDER_MODES = ("rgb_array", "ansi")

@@ -69,7 +69,9 @@ def _parquet(found: list[dict[str, Any]]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise UserError("--per-ball: .parquet needs pyarrow; pip install 'lockstep[parquet]', or write .csv") from error
+        raise UserError(
+            "--per-ball: .parquet needs pyarrow; pip install 'lockstep-train[parquet]', or write .csv"
+        ) from error
     sink = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(found), sink)
     return sink.getvalue()

@@ -58,7 +58,7 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError("charts need matplotlib; pip install 'lockstep[plots]'") from error
+        raise UserError("charts need matplotlib; pip install 'lockstep-train[plots]'") from error
     paths = [folder / "confusion.png", folder / "reliability.png"]
     figure = Figure(figsize=(7, 6), layout="constrained")
     _draw_confusion(figure.subplots(), results)

@@ -174,7 +174,9 @@ class BarsFile:
             from pyarrow import ArrowException
             from pyarrow.parquet import ParquetFile
         except ImportError:
-            raise self.wrong("Parquet needs pyarrow; pip install 'lockstep[parquet]', or give a CSV file") from None
+            raise self.wrong(
+                "Parquet needs pyarrow; pip install 'lockstep-train[parquet]', or give a CSV file"
+            ) from None
         try:
             with open_regular(self.path, links=True) as file, ParquetFile(file) as table:
                 names = table.schema_arrow.names
