@@ -29,7 +29,8 @@ USAGE = (
     "             LSTMs are as in torch.nn.LSTMCell: names, order of the gates, two biases.\n"
     "sb3: a zip for Stable-Baselines3's PPO.load, where lockstep is installed too (needs lockstep-train[sb3]).\n"
     "onnx: a graph for any batch (needs lockstep-train[onnx]). Policies: `observation` to `logits`, `value` and\n"
-    "      `action`; recurrent ones also `memory_0`..., zeros at first, to `next_memory_0`...; data: inputs to `output`.\n"
+    "      `action`; recurrent ones also `memory_0`..., zeros at first, to `next_memory_0`...; data: inputs to\n"
+    "      `output`.\n"
     "torch: the same as a program for plain torch: torch.export.load(FILE).module()(*inputs).\n"
     "submission: a folder for a competition's platform that needs numpy only."
 )
