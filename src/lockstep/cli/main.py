@@ -10,6 +10,7 @@ from lockstep import output
 from lockstep.cli.argv import HelpWanted
 from lockstep.config.fields import nearest
 from lockstep.config.sources import UnknownSetting
+from lockstep.config.values import shown
 from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.launch import outcome, rank_process
 from lockstep.launch.environment import launched_rank
@@ -109,7 +110,7 @@ def dispatch(arguments: list[str]) -> int:
     if verb not in VERBS:
         near = nearest(verb, list(VERBS))
         hint = f"the nearest is {near}; " if near else ""
-        raise UserError(f"'{verb}': unknown verb; {hint}known: {', '.join(VERBS)}")
+        raise UserError(f"{shown(verb)}: unknown verb; {hint}known: {', '.join(VERBS)}")
     module, function, _ = VERBS[verb]
     return getattr(importlib.import_module(f"lockstep.cli.{module}"), function)(rest)
 
