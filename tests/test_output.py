@@ -74,4 +74,16 @@ def test_a_terminal_that_is_not_utf_8_gets_similar_characters(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     accept_any_character()
     tell("a name… é 10 \u00d7 10 → \udc80 雪")
-    assert raw.getvalue() == b"a name... e 10 x 10 -> ? ?\n"
+    assert raw.getvalue() == b"a name~ e 10 x 10 -> ? ?\n"
+
+
+def test_a_board_in_ascii_keeps_its_shape_and_its_marks_apart(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    accept_any_character()
+    board = ["╭───╮", "│●━┓│", "│◆ ╹│", "╰───╯", "████ 5…"]
+    for line in board:
+        tell(line)
+    printed = raw.getvalue().decode().splitlines()
+    assert printed == ["+---+", "|@-+|", "|* ||", "+---+", "#### 5~"]
+    assert list(map(len, printed)) == list(map(len, board))

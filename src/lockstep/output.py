@@ -21,7 +21,17 @@ _LABEL = re.compile(r" *\S+ {2,}|(?=\S{1,12} *\S).{12} (?=\S)")
 _dirty: set[int] = set()
 """Descriptors that failed to write a line, which is still in the stream's buffer."""
 # What the table of Unicode does not take apart into letters.
-_IN_ASCII = {"\u2013": "-", "\u2014": "-", "\u2500": "-", "\u00d7": "x", "\u00b7": ".", "\u2192": "->", "\u2022": "*"}
+_IN_ASCII = {
+    **dict.fromkeys("\u2013\u2014\u2500\u2501\u2578\u257a", "-"),  # dashes, and the lines of a progress bar
+    **dict.fromkeys("\u2502\u2503\u2579\u257b", "|"),
+    **dict.fromkeys(
+        "\u256d\u256e\u256f\u2570\u250c\u2510\u2514\u2518\u251c\u2524\u252c\u2534\u253c\u250f\u2513\u2517\u251b", "+"
+    ),
+    **dict.fromkeys("\u2588\u2589\u258a\u258b\u258c\u25a0", "#"),  # bars, and the body of a snake
+    **{"\u25cf": "@", "\u25c6": "*", "\u2022": "*", "\u00b7": ".", "\u00d7": "x", "\u2192": "->", "\u00b1": "+-"},
+    # One character for one: three dots would move the rest of a row.
+    "\u2026": "~",
+}
 
 
 def _replace_characters(error: UnicodeError) -> tuple[str, int]:
@@ -43,6 +53,11 @@ def accept_any_character() -> None:
         # Notebooks have streams of their own, which take everything.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as 1 rank or 2 ranks."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def fitted(line: str, width: int | None) -> list[str]:

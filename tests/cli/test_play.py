@@ -105,7 +105,7 @@ def test_a_video_shows_the_game_with_the_median_return(at_runs, tmp_path, capsys
 
 def test_a_video_of_so_many_episodes_starts_at_the_seed(at_runs, tmp_path, capsys):
     assert main(["play", "demo", "--episodes", "2", "--video", "film.gif"]) == 0
-    assert "seed 2025, 2 episode(s)" in capsys.readouterr().out
+    assert "seed 2025, 2 episodes" in capsys.readouterr().out
 
 
 def test_a_video_that_is_cut_says_so(at_runs, capsys):
@@ -163,5 +163,5 @@ def test_ctrl_c_in_a_terminal_ends_with_one_line_and_gives_the_cursor_back(at_ru
     assert process.wait(timeout=20) == 130
     os.close(ours)
     last = shown.decode().splitlines()[-1]
-    assert re.fullmatch(r"\x1b\[\?25h\d+ episode\(s\), \d+ frames, mean return -?\d+\.\d\d", last)
+    assert re.fullmatch(r"\x1b\[\?25h\d+ episodes?, \d+ frames, mean return -?\d+\.\d\d", last)
     assert b"Traceback" not in shown

@@ -130,6 +130,6 @@ def test_the_descriptor_limit_is_raised_to_the_maximum_and_too_low_a_maximum_is_
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.stdout == "64\n", done.stderr
     assert (
-        "ulimit -n 64: 5 rank(s) on this machine need 68 open files each; allow more with `ulimit -n 1024`"
+        "ulimit -n 64: 5 ranks on this machine: 68 open files are needed for each; allow more with `ulimit -n 1024`"
         in (done.stderr.splitlines()[-1])
     )

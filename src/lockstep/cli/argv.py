@@ -22,11 +22,10 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
     """Split off the first argument, which names a workload or a run; raise HelpWanted if help is asked for anywhere."""
     offer_help(arguments, help_for)
     if not arguments or arguments[0].startswith("-") or "=" in arguments[0]:
-        where = "list" if what == "workload" else "runs"
+        listed = {"workload": "list", "run": "runs", "workload or run": "runs"}.get(what)
+        where = f"`lockstep {listed}` lists them, " if listed else ""
         instead = f", not {shown(arguments[0])}" if arguments else ""
-        raise UserError(
-            f"the first argument must be a {what}{instead}; `lockstep {where}` lists them, --help explains the rest"
-        )
+        raise UserError(f"the first argument must be a {what}{instead}; {where}--help explains the rest")
     return arguments[0], list(arguments[1:])
 
 

@@ -107,12 +107,20 @@ class TrainedModel:
         return replace(self, step=manifest.step if manifest else None)
 
 
-def find(text: str, options: ModelOptions, fields: list[str], data: str = "", bad_files: str | None = None) -> Subject:
+def find(
+    text: str,
+    options: ModelOptions,
+    fields: list[str],
+    data: str = "",
+    bad_files: str | None = None,
+    needs: type | None = None,
+) -> Subject:
     """Find the model a user named.
 
     fields: arguments that set configuration fields, for a model whose configuration is not stored with it.
     data, bad_files: for a model with a stored configuration, other data to use it on and how to read that; for one
     without, they are two more fields of the configuration.
+    needs: a capability that the stored model's workload must have; of others nothing more is asked.
     """
     given = {"data": data, "bad-files": bad_files}
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
@@ -133,6 +141,8 @@ def find(text: str, options: ModelOptions, fields: list[str], data: str = "", ba
     name, config_text, source = _described(path)
     folder = path if path.is_dir() else path.parent
     workload = registry.load_stored(name, folder)
+    if needs is not None:
+        registry.require(workload, needs)
     _refuse(fields, workload, options)
     if data and not isinstance(workload, Predicts | TakesOtherData):
         raise UserError(f"--data {data}: {name} does not learn from data; leave this out")

@@ -14,6 +14,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, OffOrCount, Range, Seed
 from lockstep.errors import UserError
+from lockstep.output import counted
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import (
     EvaluatesBaselines,
@@ -95,7 +96,8 @@ class _Show:
     def __str__(self) -> str:
         if not self.scores:
             return f"{self.frames} frames, no episode finished"
-        return f"{len(self.scores)} episode(s), {self.frames} frames, mean return {fmean(self.scores):.2f}"
+        episodes = counted(len(self.scores), "episode")
+        return f"{episodes}, {counted(self.frames, 'frame')}, mean return {fmean(self.scores):.2f}"
 
 
 def play(arguments: list[str]) -> int:
@@ -224,7 +226,7 @@ def _tell(stage: _Stage, options: PlayOptions) -> int:
     for lines, score in islice(stage.blotter(options.seed), options.episodes or 1):
         print("\n".join(lines), end="\n\n")
         scores.append(score)
-    print(f"{len(scores)} episode(s), mean return {fmean(scores):.2f}")
+    print(f"{counted(len(scores), 'episode')}, mean return {fmean(scores):.2f}")
     return 0
 
 

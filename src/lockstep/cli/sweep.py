@@ -20,7 +20,7 @@ from lockstep.config.sources import Resolved, choices, read_flags
 from lockstep.errors import RunFailed, StoppedOnRequest, UserError
 from lockstep.launch import environment, resources
 from lockstep.launch.stop_request import Interrupted
-from lockstep.output import tell
+from lockstep.output import counted, tell
 from lockstep.reporting.sweep_report import SEED, SweepReport
 from lockstep.run.starting_point import absolute_origin
 from lockstep.run.study import Study, Trial
@@ -237,12 +237,12 @@ class PlannedSweep:
 
     def _plan(self, total: int, slots: list[dict[str, str]]) -> list[str]:
         gpus = ", GPUs of their own" if "CUDA_VISIBLE_DEVICES" in slots[0] else ""
-        threads = slots[0]["OMP_NUM_THREADS"]
+        each = f"{counted(self._ranks, 'rank')} each, {counted(int(slots[0]['OMP_NUM_THREADS']), 'thread')} a rank"
         varied = [f"{'':12} {part}" for part in (*self._grid.axes, *self._grid.spans)]
         return [
             f"{'sweep':12} {total} runs in {self.path}, their output in NAME.log there",
             *varied,
-            f"{'at once':12} {len(slots)}, {self._ranks} rank(s) each, {threads} thread(s) a rank{gpus}",
+            f"{'at once':12} {len(slots)}, {each}{gpus}",
         ]
 
 

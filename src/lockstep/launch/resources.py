@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from lockstep.errors import UserError
+from lockstep.output import counted
 
 KEPT_MEMORY = {"MIMALLOC_PURGE_DELAY": "2000"}
 """PyTorch on Arm ships mimalloc, which by default returns memory to the kernel after 10 ms of disuse, and the next
@@ -37,7 +38,7 @@ def allow_descriptors(ranks: int) -> None:
     soft, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _OPEN_FILES + _OPEN_FILES_A_RANK * ranks
     if soft != resource.RLIM_INFINITY and soft < needed:
         raise UserError(
-            f"ulimit -n {soft}: {ranks} rank(s) on this machine need {needed} open files each; "
+            f"ulimit -n {soft}: {counted(ranks, 'rank')} on this machine: {needed} open files are needed for each; "
             f"allow more with `ulimit -n {max(1024, needed)}`, as root or in limits.conf"
         )
 

@@ -15,7 +15,7 @@ from lockstep.distributed.pool import RankError, RankPool
 from lockstep.distributed.world import choose_device
 from lockstep.launch import environment, resources
 from lockstep.launch.failures import is_out_of_memory
-from lockstep.output import tell
+from lockstep.output import counted, tell
 from lockstep.storage.run_directory import RunDirectory
 
 BUDGET = 50.0
@@ -108,7 +108,7 @@ def tuned(candidates: Sequence[AnyConfig], ranks: int, function: str, workload: 
         return first, []
     # Under another launcher the other ranks have work of their own to begin with, so one stands for all.
     ranks = 1 if environment.launched() else ranks
-    tell(f"autotune: trying {len(candidates)} sizes on {ranks} rank(s), for at most a minute ...")
+    tell(f"autotune: trying {len(candidates)} sizes on {counted(ranks, 'rank')}, for at most a minute ...")
     end = time.monotonic() + BUDGET
     device = choose_device(first.run.device, 0, ranks).type
     threads = resources.threads_per_rank(ranks, first.run.threads or (1 if first.run.sync == "exact" else None))

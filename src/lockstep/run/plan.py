@@ -2,6 +2,7 @@
 
 from lockstep.config.config import AnyConfig
 from lockstep.distributed.lanes import lanes_of_rank
+from lockstep.output import counted
 
 
 def shares(total: int, config: AnyConfig, size: int) -> str:
@@ -17,7 +18,7 @@ def plan_rows(workload: str, config: AnyConfig, size: int, device: str, carrier:
     carrier: a description of what carries tensors between ranks, if known.
     """
     run = config.run
-    threads = f", {run.threads} thread(s) a rank" if run.threads else ""
+    threads = f", {counted(run.threads, 'thread')} a rank" if run.threads else ""
     rows = [
         ("run", f"{workload} in {run.runs_dir}/{run.run_name or workload + '-<time>'}, seed {run.seed}"),
         ("device", f"{device}{threads}, precision {run.precision}"),

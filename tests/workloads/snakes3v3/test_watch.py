@@ -71,7 +71,7 @@ def test_games_are_logged_and_replayed_from_the_command_line(tmp_path, monkeypat
     assert main(["play", "snakes3v3", "--policy", "greedy", "--log", "game.json", *fields]) == 0
     assert main(["play", "snakes3v3", "--replay", "game.json"]) == 0
     out = capsys.readouterr().out
-    assert "game.json   step 5" in out and "1 episode(s), 6 frames" in out
+    assert "game.json   step 5" in out and "1 episode, 6 frames" in out
     assert main(["play", "snakes3v3", "--replay", "game.json", "--video", "game.gif"]) == 0
     assert (tmp_path / "game.gif").stat().st_size > 1000
     assert main(["play", "snakes3v3", "--policy", "random", "--max-frames", "3", *fields]) == 0

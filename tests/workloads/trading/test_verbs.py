@@ -231,7 +231,7 @@ def test_a_run_is_resumed_with_the_data_it_was_started_with(past, bars, tmp_path
 def test_play_prints_a_blotter(run, capsys):
     assert main(["play", str(run), "--episodes", "2", "--seed", "2025", "--device", "cpu"]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("account $") == 2 and "2 episode(s), mean return" in printed
+    assert printed.count("account $") == 2 and "2 episodes, mean return" in printed
     # The same episodes as an evaluation's.
     policy = ["eval", str(run), "--episodes", "2", "--no-report", "--json", "--device", "cpu"]
     assert main(policy) == 0

@@ -21,7 +21,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Count, OffOrCount, Pattern, Range, nearest
 from lockstep.config.sources import choices, to_yaml
 from lockstep.errors import UserError
-from lockstep.output import show
+from lockstep.output import counted, show
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import HasPeers
 from lockstep.workloads.workload import Workload
@@ -209,12 +209,12 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
         # deterministic kernels), which its users would not have.
         pools = {count: stack.enter_context(RankPool(1, kind, count)) for count in counts}
         ours = {
-            size: _Contender(f"{size} rank(s)", pool, size, "time_updates", (name, plan.text(size, kind)))
+            size: _Contender(counted(size, "rank"), pool, size, "time_updates", (name, plan.text(size, kind)))
             for size in plan.sizes
         }
         alike = {
             size: _Contender(
-                f"{size} rank(s), {told(plan.likeness)}",
+                f"{counted(size, 'rank')}, {told(plan.likeness)}",
                 pool,
                 size,
                 "time_updates",
@@ -224,7 +224,7 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
         }
         arguments = (name, plan.text(1, kind), plan.against)
         theirs = {
-            count: _Contender(f"{plan.against}, {count} thread(s)", pools[count], 1, "time_peer", arguments)
+            count: _Contender(f"{plan.against}, {counted(count, 'thread')}", pools[count], 1, "time_peer", arguments)
             for count in counts
         }
         rehearsed = _rehearsals(plan, stack, kind) if plan.predicted else {}

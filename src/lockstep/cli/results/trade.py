@@ -41,7 +41,7 @@ def trade(arguments: list[str]) -> int:
         if not getattr(options, name):
             raise UserError(f"--{name} is missing: name {what}")
     command.check_writable("account", options.account)
-    subject = models.find(text, options, fields, options.data)
+    subject = models.find(text, options, fields, options.data, needs=TradesOnPaper)
     trader = registry.require(subject.workload, TradesOnPaper)
     subject.check_policy(TRAINED)
     model = models.load(subject, options.device)
