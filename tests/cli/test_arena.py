@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from lockstep.cli.main import main
+from lockstep.cli.results.arena import USAGE, ArenaOptions
 
 
 def test_a_run_and_scripted_players_end_in_a_table(at_team, capsys):
@@ -37,6 +38,20 @@ def test_wrong_words_get_one_line(tmp_path, monkeypatch, capsys, words, expected
     assert main(["arena", *words]) == 2
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("save", ["taken", "taken/games"])
+def test_a_folder_that_cannot_be_made_is_refused_before_any_model_is_loaded(tmp_path, monkeypatch, capsys, save):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setattr("lockstep.workloads.registry.load", lambda *_: pytest.fail("loaded"))
+    assert main(["arena", "greedy", "random", "--games", "2", "--save", save]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("lockstep: --save ") and error.count("\n") == 1
+
+
+def test_the_usage_shows_the_default_number_of_games():
+    assert f"[--games {ArenaOptions().games}]" in USAGE
 
 
 @pytest.mark.parametrize(("platform", "flags"), [("darwin", []), ("win32", ["--trust"])])

@@ -22,6 +22,20 @@ def test_workloads_and_runs_follow_the_verbs_that_take_them(at_runs):
     assert candidates(["eval", ""])[0] == "demo" and "cricket" in candidates(["eval", ""])
 
 
+@pytest.mark.parametrize("verb", ["watch", "report", "compare", "arena", "predict", "trade", "export"])
+def test_every_verb_about_a_run_offers_runs(at_runs, verb):
+    assert candidates([verb, ""]) == ["demo"]
+
+
+def test_verbs_about_several_runs_offer_those_not_yet_named(at_runs):
+    shutil.copytree("runs/demo", "runs/other")
+    for verb in ("watch", "report", "compare", "arena"):
+        assert candidates([verb, "demo", ""]) == ["other"]
+    assert candidates(["report", "--out", "page.html", "de"]) == ["demo"]
+    # After the run these take other files, or nothing.
+    assert candidates(["predict", "demo", ""]) == candidates(["eval", "demo", ""]) == []
+
+
 def test_flags_are_those_of_the_verb_and_of_the_workload():
     assert candidates(["train", "snake", "--grid"]) == ["--grid-size"]
     assert candidates(["train", "cricket", "--grid"]) == []

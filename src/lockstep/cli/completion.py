@@ -41,9 +41,11 @@ end
 complete -c lockstep -a '(__lockstep_words)'
 """,
 }
-_OF_WORKLOADS = {"train", "plan", "bench", "sweep", "check", "verify", "eval", "play", "record", "help"}
+_OF_WORKLOADS = {"train", "plan", "bench", "sweep", "check", "verify", "eval", "play", "record"}
 """Verbs whose first argument may be a workload."""
-_OF_RUNS = {"resume", "verify", "eval", "play", "export", "record"}
+_OF_SEVERAL_RUNS = {"watch", "report", "compare", "arena"}
+"""Verbs each of whose arguments may be a run."""
+_OF_RUNS = {"resume", "verify", "eval", "play", "trade", "predict", "export", "record", *_OF_SEVERAL_RUNS}
 """Verbs whose first argument may be a run."""
 _FLAG = re.compile(r"^  (--[\w-]+(?:, --[\w-]+)*)$", re.MULTILINE)
 """A line of --help that names a flag, with its further spellings."""
@@ -82,7 +84,9 @@ def _subjects_or_flags(before: list[str], begun: str) -> Iterable[str]:
         return _flags(verb, rest)
     if rest and rest[-1].startswith("--"):
         return _values(verb, rest)
-    return () if rest else _subjects(verb)
+    if rest and verb not in _OF_SEVERAL_RUNS:
+        return ()
+    return [name for name in _subjects(verb) if name not in rest]
 
 
 def _subjects(verb: str) -> list[str]:

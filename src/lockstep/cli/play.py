@@ -232,19 +232,13 @@ def _tell(stage: _Stage, options: PlayOptions) -> int:
 
 def _write_log(stage: _Stage, options: PlayOptions) -> int:
     path = Path(options.log)
-    _check_place("log", path)
+    command.check_writable("log", options.log)
     try:
         stage.write_log(options.seed, path)
     except OSError as error:
         raise UserError(f"--log {path}: not written ({error.strerror or error})") from error
     print(f"{path}: seed {options.seed}, one game")
     return 0
-
-
-def _check_place(flag: str, path: Path) -> None:
-    if path.is_dir() or not path.parent.is_dir():
-        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
-        raise UserError(f"--{flag} {path}: {problem}; give the path of a file to write")
 
 
 def _film(stage: _Stage, options: PlayOptions, write: Callable[..., None]) -> int:
@@ -265,7 +259,7 @@ def _film_writer(video: str) -> Callable[..., None]:
     path = Path(video)
     if path.suffix.lower() not in _WRITERS:
         raise UserError(f"--video {video}: unknown video format; allowed: {', '.join(_WRITERS)}")
-    _check_place("video", path)
+    command.check_writable("video", video)
     from lockstep.reporting import film
 
     if path.suffix.lower() == ".mp4":

@@ -31,7 +31,7 @@ DEFAULT = "snakes3v3"
 class ArenaOptions(ModelOptions):
     """What is played."""
 
-    games: Annotated[int, Range(at_least=2, at_most=1_000_000)] = 100
+    games: Annotated[int, Range(at_least=2, at_most=1_000_000)] = 400
     """Games of every two players, half of them from each side."""
     seed: Seed = 2025
     """Seed of the games."""
@@ -53,6 +53,7 @@ def arena(arguments: list[str]) -> int:
     options, names = command.take_words(arguments, ArenaOptions())
     if not 2 <= len(names) <= MOST_PLAYERS or len(set(names)) < len(names):
         raise UserError(f"arena: {len(names)} players named; allowed: 2 to {MOST_PLAYERS}, each once")
+    _check_folder(options.save)
     workload = registry.load(options.workload or DEFAULT)
     able = registry.require(workload, HoldsArenas)
     players = [_player(name, workload, able, options) for name in names]
@@ -70,6 +71,16 @@ def arena(arguments: list[str]) -> int:
     results = able.arena(players, request, world, lambda line: tell(line, sys.stderr))
     print(json.dumps(results.summary()) if options.json else results.table())
     return 0
+
+
+def _check_folder(save: str) -> None:
+    """Raise UserError now, rather than after the first models are loaded, if --save names no possible folder."""
+    path = Path(save)
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        raise UserError(
+            f"--save {shown(save)}: {shown(str(there))} is a file; give the path of a folder, which is made if need be"
+        )
 
 
 def _check_platform(trusts: bool) -> None:

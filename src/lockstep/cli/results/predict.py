@@ -1,6 +1,7 @@
 """`lockstep predict`: what a trained model expects of something that is in progress, such as a match that is on."""
 
 import json
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def _follow(forecaster: "Forecaster", source: str, request: ForecastRequest, opt
                         return
             except UserError as error:
                 # The file may be read in the middle of being written; it is read again when it changes.
-                tell(f"lockstep: {error}; waiting for the file to change")
+                tell(f"lockstep: {error}; waiting for the file to change", sys.stderr)
         time.sleep(options.interval)
 
 

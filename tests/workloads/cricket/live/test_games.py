@@ -12,6 +12,7 @@ from lockstep.workloads.cricket.features import careers
 from lockstep.workloads.cricket.features.knowledge import CareerInputs
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.tabulate import describe, learn
+from lockstep.workloads.cricket.live import simulation
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.games import Games, Model, side_of
 from lockstep.workloads.cricket.live.simulation import play_out
@@ -21,6 +22,7 @@ from lockstep.workloads.cricket.matches.match import KINDS, Row
 from lockstep.workloads.cricket.matches.scorebook import collect
 
 FREQUENCIES = torch.tensor([0.36, 0.34, 0.07, 0.01, 0.11, 0.05, 0.06])
+MANY_WICKETS = torch.tensor([0.3, 0.3, 0.0, 0.1, 0.0, 0.0, 0.3])
 SEEN = ("state", "career", "ids", "roles", "innings", "phase", "ball", "ball_ids", "over", "ball_in_over")
 
 
@@ -170,6 +172,33 @@ def test_an_innings_has_at_most_120_legal_balls_and_four_overs_a_bowler(known):
         assert balls <= games.played
         by_over = [set(bowler[over == number].tolist()) for number in range(5, int(over.max()) + 1)]
         assert all(one.isdisjoint(other) for one, other in pairwise(by_over) if one and other)
+
+
+@pytest.mark.parametrize("end", ["striker", "nonstriker"])
+@pytest.mark.parametrize("balls", [3, 30, 200])
+def test_a_batter_whom_the_caller_names_comes_in_once(known, monkeypatch, end, balls):
+    learned, kinds, match = known
+    kept = []
+
+    class Kept(Games):
+        def play(self, *arguments):
+            super().play(*arguments)
+            kept.append(self)
+
+    monkeypatch.setattr(simulation, "Games", Kept)
+    at, ball, expected = before(match, learned, balls)
+    # The last of the order replaces one of the two at the crease, as if he had retired.
+    named = batting_order(at, at.batting, learned.index, learned.everything)[-1]
+    model = Model(lambda s: MANY_WICKETS.expand(len(s), -1), False, learned.index, learned.everything, kinds)
+    play_out(at, replace(ball, **{end: named}), model, expected, 40, seed=3)
+    innings, start = kept[0], len(at.rows)
+    names = ("batter", "nonstriker", "bowler", "player_out", "wickets")
+    striker, nonstriker, bowler, out, wickets = (innings.columns[name][:, start : innings.played] for name in names)
+    # After a game's end all three are 0.
+    assert (innings.wickets == 10).any() and (striker != nonstriker)[bowler != striker].all()
+    for game in range(40):
+        dismissed = out[game][wickets[game] > 0].tolist()
+        assert len(set(dismissed)) == len(dismissed) > 0
 
 
 def ball_after(known, balls, **changes):

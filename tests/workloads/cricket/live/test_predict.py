@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -119,6 +120,20 @@ def test_a_growing_file_is_followed_until_the_match_is_over(run, match, capsys):
     writer.join()
     out = capsys.readouterr().out
     assert "it is over: nothing to forecast" in out
+
+
+def test_json_of_a_followed_file_is_not_mixed_with_what_is_told(run, match, capsys, monkeypatch):
+    document = json.loads(match.read_text())
+    ball = document["innings"][1]["overs"][-1]["deliveries"][0] | {"runs": {"batter": 6, "extras": 0, "total": 60}}
+    document["innings"][1]["overs"].append({"over": 2, "deliveries": [ball]})
+    # Read first in the middle of being written; while it waits, the last ball is added.
+    match.write_text(json.dumps(document)[:100])
+    clock = SimpleNamespace(sleep=lambda _: match.write_text(json.dumps(document)))
+    monkeypatch.setattr("lockstep.cli.results.predict.time", clock)
+    assert main(["predict", run, str(match), "--follow", "--json", "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["note"] for line in out.splitlines()] == ["it is over"]
+    assert "waiting for the file to change" in err
 
 
 def test_a_match_on_the_standard_input_and_one_that_is_none(run, match, capsys, monkeypatch):

@@ -67,11 +67,14 @@ class Side:
     """(P,)."""
 
 
-def side_of(at: Situation, team: str, index: EntityIndex, knowledge: Knowledge) -> Side:
-    """The innings of a team, with the other side in the field."""
+def side_of(at: Situation, team: str, index: EntityIndex, knowledge: Knowledge, ball: NextBall | None = None) -> Side:
+    """The innings of a team, with the other side in the field; `ball`: the next one, if it is the innings' in progress.
+
+    The players who have come in must be the first of the order: it is by their number that the next one is found.
+    """
     other = at.other(team)
     places = (index.venues.number(at.match) + 1, index.team(team), index.team(other))
-    order, bowlers = batting_order(at, team, index, knowledge), attack(at, other, index, knowledge)
+    order, bowlers = batting_order(at, team, index, knowledge, ball), attack(at, other, index, knowledge)
     return Side(order, bowlers, places, ids_of(at, index))
 
 
@@ -253,9 +256,7 @@ class Games:
         self.legal[live] += legal
         self.ball[live] += 1
         self.free_hit[live] = noball | (wide & self.free_hit[live])
-        order = np.array(self.side.order)
-        # Nobody comes in after the last wicket: the innings has ended, and the number is not used.
-        coming = order[np.minimum(self.came_in[live], len(order) - 1)]
+        coming = self._coming(live, out)
         first = out & (delivery["player_out"] == 0)
         one = np.where(first, coming, self.striker[live])
         other = np.where(out & ~first, coming, self.nonstriker[live])
@@ -266,6 +267,19 @@ class Games:
         self.over[over], self.ball[over] = self.over[over] + 1, 0
         if len(over):
             self._new_over(over, seed)
+
+    def _coming(self, live: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """(n,): who comes in; `out`: (n,), whether a wicket has fallen, without which the number is not used."""
+        order, came_in = np.array(self.side.order), self.came_in[live]
+        # Nobody comes in after the last wicket: the innings has ended, and the number is not used.
+        coming = order[np.minimum(came_in, len(order) - 1)]
+        for place in np.flatnonzero(out & (came_in >= len(order)) & (self.wickets[live] < WICKETS)):
+            # Everybody has been in, since somebody retired or was replaced; one who is not out comes back.
+            game = live[place]
+            dismissed = self.columns["player_out"][game, self.columns["wickets"][game] > 0]
+            busy = {*dismissed.tolist(), self.striker[game], self.nonstriker[game]}
+            coming[place] = next(player for player in self.side.order if player not in busy)
+        return coming
 
     def _balls_of_over(self, live: np.ndarray) -> np.ndarray:
         same = self.columns["over"][live, : self.played] == self.over[live][:, None]

@@ -49,7 +49,7 @@ def play_out(at: Situation, ball: NextBall, model: Model, expected: np.ndarray, 
 def _batch(at: Situation, ball: NextBall, model: Model, expected: np.ndarray, games: np.ndarray, seed: int) -> Endings:
     """Play the games of these numbers."""
     now, every = at.match.rows[:, 0] == at.innings, np.arange(len(games))
-    side = side_of(at, at.batting, model.index, model.knowledge)
+    side = side_of(at, at.batting, model.index, model.knowledge, ball)
     current = Games(at, side, games, at.innings, np.full(len(games), at.target), at.allotted)
     if at.innings == 1:
         first = Games(at, side, games, 0, np.zeros(len(games), np.int64), OVERS * BALLS)

@@ -154,12 +154,17 @@ def _with_elevens(at: Situation) -> Situation:
     return replace(at, elevens=elevens)
 
 
-def batting_order(at: Situation, team: str, index: EntityIndex, knowledge: Knowledge) -> list[int]:
-    """Who has batted in the innings in progress, in that order, then the rest by their usual role.
+def batting_order(
+    at: Situation, team: str, index: EntityIndex, knowledge: Knowledge, ball: NextBall | None = None
+) -> list[int]:
+    """Who has batted in the innings in progress, in that order, then the batters of `ball`, the rest by usual role.
 
     The order of the file's list is not used: in files of the past it is the order in which they came to bat.
     """
     faced = [] if team != at.batting else at.rows[:, [_COLUMN["batter"], _COLUMN["nonstriker"]]].reshape(-1).tolist()
+    if ball is not None and team == at.batting:
+        # A caller may have named somebody who would usually come in later.
+        faced += [ball.striker, ball.nonstriker]
     roles, names = knowledge.roles[ids_of(at, index)].tolist(), list(at.match.players)
     rest = sorted(at.elevens[team], key=lambda player: (_BATS_AT[ROLES[roles[player]]], names[player]))
     return list(dict.fromkeys([*faced, *rest]))
