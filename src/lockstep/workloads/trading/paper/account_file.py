@@ -1,7 +1,6 @@
 """The file of a paper account: JSON, replaced atomically, and checked as a stranger's when it is read."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -137,7 +136,8 @@ def _fits(value: Any, kind: torch.dtype) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and abs(value) < _LARGEST_NUMBER
+    # False for infinity and NaN as well. Converting it to a float could fail: JSON's integers may be beyond any.
+    return type(value) in (int, float) and abs(value) < _LARGEST_NUMBER
 
 
 def _is_tensors(key: str) -> bool:

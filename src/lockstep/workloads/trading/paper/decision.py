@@ -39,7 +39,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Session:
+class TradingDays:
     """The days that were new to an account; the last is today."""
 
     symbol: str

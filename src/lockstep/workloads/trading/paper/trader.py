@@ -25,7 +25,7 @@ from lockstep.workloads.trading.market.data_record import ANY_DAY, record_of, tr
 from lockstep.workloads.trading.market.history import WARM_UP, History, load_history
 from lockstep.workloads.trading.observation import parts, symbols_told
 from lockstep.workloads.trading.paper.account_file import PaperAccount, Tensors, read_account
-from lockstep.workloads.trading.paper.decision import Decision, Session
+from lockstep.workloads.trading.paper.decision import Decision, TradingDays
 
 _SAME_PRICE = 1e-9
 """Relative difference up to which a price of the past counts as unchanged."""
@@ -33,7 +33,7 @@ _PREFIX = "account."
 """Of the account's tensors in the environment's state."""
 
 
-def trade(request: TradeRequest) -> Session:
+def trade(request: TradeRequest) -> TradingDays:
     """Take up the account, decide on every new day, and write it after the last."""
     settings = replace(request.config.workload, validation_from=ANY_DAY)
     history, learner = load_history(settings), request.learner
@@ -205,7 +205,7 @@ def _rescaled(account: Tensors, factor: float) -> dict[str, Tensor]:
     return {name: part / factor if name in by_size else part for name, part in found.items()}
 
 
-def _kept(trader: _Trader, request: TradeRequest, before: PaperAccount | None, symbol: str, model: str) -> Session:
+def _kept(trader: _Trader, request: TradeRequest, before: PaperAccount | None, symbol: str, model: str) -> TradingDays:
     """Write the account, and tell what was decided."""
     today, first = trader.decisions[-1], trader.decisions[0]
     began = before.began if before else first.day
@@ -222,7 +222,7 @@ def _kept(trader: _Trader, request: TradeRequest, before: PaperAccount | None, s
         memory=trader.player.memory(1),
     ).write(request.account)
     contracts, paid, costs = (0, 0.0, 0.0) if trader.bankrupt else trader.execute()
-    return Session(
+    return TradingDays(
         symbol=symbol,
         began=began,
         profit=today.value - trader.env.settings.initial_capital,
