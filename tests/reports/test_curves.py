@@ -36,7 +36,7 @@ def test_a_thinned_curve_keeps_its_peaks():
     values = [0.0] * 10_000
     values[1234], values[8000] = 7.0, -3.0
     thin = curves.thinned(Curve(list(range(10_000)), values), 100)
-    assert len(thin.steps) <= 100 and max(thin.values) == 7.0 and min(thin.values) == -3.0
+    assert len(thin.steps) <= 102 and max(thin.values) == 7.0 and min(thin.values) == -3.0
     assert thin.steps == sorted(thin.steps)
 
 
@@ -44,6 +44,11 @@ def test_few_points_are_not_smoothed_and_many_are_averaged():
     assert curves.smoothed(Curve([1, 2], [0.0, 1.0])) is None
     noisy = Curve(list(range(100)), [0.0, 2.0] * 50)
     assert all(0.7 < value < 1.3 for value in curves.smoothed(noisy).values[5:-5])
+
+
+def test_a_spike_leaves_no_mark_on_the_rest_of_a_smoothed_curve():
+    spiky = Curve(list(range(100)), [1e20, *[0.5] * 99])
+    assert curves.smoothed(spiky).values[3:] == [0.5] * 97
 
 
 def test_losses_are_better_if_lower():

@@ -9,7 +9,9 @@ from lockstep.reports import agreement, curves, intervals
 from lockstep.reports.agreement import Agreement
 from lockstep.reports.curves import CurveNumbers
 from lockstep.reports.intervals import Estimate
-from lockstep.reports.recorded_run import RecordedRun, is_number, numbers_in
+from lockstep.reports.recorded_run import RecordedRun, numbers_in
+from lockstep.storage.run_directory import LARGEST_VALUE
+from lockstep.untrusted import is_number
 
 SEED = "seed"
 _UNIMPORTANT = FREE_TO_CHANGE | {SEED}
@@ -169,7 +171,10 @@ def means(run: RecordedRun) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in list(run.evaluation.items())[:_MOST_RESULTS]
-        if is_number(value) and not name.endswith(spreads) and name not in facts_of_it and name.isidentifier()
+        if is_number(value, LARGEST_VALUE)
+        and not name.endswith(spreads)
+        and name not in facts_of_it
+        and name.isidentifier()
     }
 
 

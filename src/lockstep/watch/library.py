@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.reporting.drawing.curves import downsample
 from lockstep.storage.run_directory import RunDirectory, run_paths
 from lockstep.untrusted import is_folder
 from lockstep.watch import columns as curves
@@ -139,7 +140,7 @@ class Library:
         """One curve of each run, down-sampled to what a chart can show of the range."""
         found = []
         for key, (x, y) in self._curves(keys, tag, axis, smooth):
-            x, y = curves.downsample(*curves.cut(x, y, span), points)
+            x, y = downsample(*curves.cut(x, y, span), points)
             found.append({"id": key, "x": x.tolist(), "y": y.tolist()})
         return found
 
