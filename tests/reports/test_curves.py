@@ -1,9 +1,13 @@
 """Curves at equal steps, in numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.reports import curves
 from lockstep.reports.recorded_run import Curve
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_summary import summary
 
 
 def test_runs_of_different_length_are_compared_over_the_steps_that_both_have():
@@ -53,3 +57,11 @@ def test_a_spike_leaves_no_mark_on_the_rest_of_a_smoothed_curve():
 
 def test_losses_are_better_if_lower():
     assert curves.lower_is_better("train/value_loss") and not curves.lower_is_better("rollout/return_mean")
+
+
+def test_what_a_run_has_recorded_of_its_score_counts_more_than_the_name(record):
+    recorded = summary(RunDirectory(record("a")))
+    distance = replace(recorded, score_name="distance", lower_is_better=True)
+    assert curves.lower_is_better("eval/distance", distance) and not curves.lower_is_better("eval/distance")
+    assert not curves.lower_is_better("eval/loss", replace(recorded, score_name="loss", lower_is_better=False))
+    assert curves.lower_is_better("train/loss", distance)

@@ -142,7 +142,7 @@ def _curve(tag: str, a: Group, b: Group) -> CurveContrast | None:
     steps = curves.common_steps([run.curves[tag] for run in (*a.runs, *b.runs)])
     if steps is None:
         return None
-    lower = curves.lower_is_better(tag)
+    lower = curves.lower_is_better(tag, a.runs[0].summary)
     sides = [[curves.numbers(run.curves[tag], *steps, lower) for run in group.runs] for group in (a, b)]
     last, best, mean = (_contrast(*(_column(side, name) for side in sides)) for name in ("last", "best", "mean"))
     return CurveContrast(tag, lower, *steps, last, best, mean)

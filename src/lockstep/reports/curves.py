@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep.reporting.drawing.curves import downsample, moving_average
 from lockstep.reports.recorded_run import Curve
+from lockstep.storage.run_summary import RunSummary
 
 LAST_PART = 0.1
 """The part of the common steps over which the last value is averaged: a single log point is noise."""
@@ -29,8 +30,10 @@ class CurveNumbers:
     """The area under the curve, divided by the steps: how good it was on the whole way."""
 
 
-def lower_is_better(tag: str) -> bool:
-    """Whether a metric is better if it is smaller, by its name."""
+def lower_is_better(tag: str, summary: RunSummary | None = None) -> bool:
+    """Whether a metric is better if it is smaller: as the run has recorded it of its score, else by its name."""
+    if summary is not None and summary.score_name and tag == f"eval/{summary.score_name}":
+        return summary.lower_is_better
     return any(word in tag for word in _LOSSES)
 
 

@@ -184,13 +184,16 @@ class _Log:
 def _stored(root: Path, verify: bool, problems: list[str]) -> Iterator[StoredWeights]:
     try:
         checkpoints = checkpoint_retention.steps_on_disk(root)[-_MOST_CHECKPOINTS:]
-    except LockstepError as error:
+    except (LockstepError, OSError) as error:
         problems.append(str(error))
         checkpoints = []
     for path in [*checkpoints, *(root / name for name in checkpoint_retention.WEIGHTS)]:
         if path.is_symlink() or not path.is_dir():
             continue
-        found = tuple(inspect(path, contents=verify))
+        try:
+            found = tuple(inspect(path, contents=verify))
+        except OSError as error:  # removed while it was looked at
+            found = (f"cannot be read ({error.strerror})",)
         manifest = _manifest(path)
         name = path.relative_to(root).as_posix()
         if manifest is None:
@@ -202,7 +205,7 @@ def _stored(root: Path, verify: bool, problems: list[str]) -> Iterator[StoredWei
 def _manifest(path: Path) -> Manifest | None:
     try:
         return read_manifest(path)
-    except Damaged:
+    except (Damaged, OSError):
         return None
 
 
