@@ -17,6 +17,10 @@ from typing import Any, TypeGuard
 
 LARGEST_NUMBER = 2**63 - 1
 """The largest value of a counter: what int64 tensors and other readers can hold."""
+LARGEST_FLOAT = 1e300
+"""Below it is every float that a run stores; a little room is left, so that a sum of two does not overflow."""
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999, the latest that datetime can show."""
 _DEEPEST = 64
 """Levels of nesting; Lockstep writes far fewer, and the JSON parser recurses for each."""
 # Strings are matched as a whole, so that brackets inside them are not counted.
@@ -94,6 +98,12 @@ def is_counter(value: Any, at_most: int = LARGEST_NUMBER) -> TypeGuard[int]:
     """Whether a parsed value is an integer from 0 to `at_most`."""
     # `type`, not isinstance: True is an instance of int.
     return type(value) is int and 0 <= value <= at_most
+
+
+def is_number(value: Any, below: float) -> TypeGuard[float]:
+    """Whether a parsed value is a number of a size less than `below`, which is finite; NaN is none."""
+    # Compared and not converted: an int of JSON may be too large for a float. For `type` see above.
+    return type(value) in (int, float) and -below < value < below
 
 
 def is_folder(path: Path) -> bool:

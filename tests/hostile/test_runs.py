@@ -29,7 +29,8 @@ VERBS = {
     "verify": ["verify", "RUN"],
     "runs": ["runs", "--runs-dir", "RUNS"],
     "report": ["report", "RUN", "--no-film", "--out", "PAGE"],
-    "compare": ["compare", "RUN", "RUN"],
+    "compare": ["compare", "RUN", "RUN", "--json"],
+    "watch": ["watch", "--runs-dir", "RUNS"],
 }
 CHECKPOINT = "checkpoints/step-000000000128"
 GIGABYTES = 10 << 30  # sparse: it takes no room on the disk
@@ -107,8 +108,10 @@ def _complaints(answer, verb):
         yield told
     if answer["code"] and not any(line.startswith("lockstep: ") for line in answer["err"].splitlines()):
         yield f"ended with {answer['code']} and no reason: {told}"
-    if verb == "runs" and (answer["code"] or "run" not in answer["out"]):
+    if verb in ("runs", "watch") and (answer["code"] or "run" not in answer["out"]):
         yield f"the list of runs is gone: {told}"
+    if verb == "compare" and ("Infinity" in answer["out"] or "NaN" in answer["out"]):
+        yield "printed what is no JSON"
 
 
 def _picture(folder):
@@ -225,6 +228,12 @@ def without_weights(run, _):
 
 DEEP = b"[" * 200_000
 STATUS = {"workload": "snake", "state": "running", "step": 1, "best_score": 1.0, "updated": 1.0}
+LARGE_VALUES = b"".join(
+    b'{"step": %d, "time": %s1e308, "loss": 1e308, "time/fps_rank0": 1e308, "time/global_fps": 1%s}\n'
+    % (step, b"-" if step == 1 else b"", b"0" * 400)
+    for step in range(1, 100)
+)
+LARGE_RETURNS = {"return_mean": 1.0, "episode_returns": [1e200, -1e200, 1]}
 LANE, MODEL, OPTIMIZER = "lanes/lane-00.safetensors", "model.safetensors", "optimizer.safetensors"
 BY_HAND = {
     "checkpoints linked": link_folder("checkpoints"),
@@ -242,6 +251,8 @@ BY_HAND = {
     "log deep": content("metrics.jsonl", DEEP + b"\n"),
     "log of one line": content("metrics.jsonl", b"1" * (8 << 20)),
     "log with large numbers": content("metrics.jsonl", b'{"step": 1' + b"0" * 400 + b"}\n"),
+    "log with values beyond sums": content("metrics.jsonl", LARGE_VALUES),
+    "evaluation beyond squares": content("evaluation.json", json.dumps(LARGE_RETURNS).encode()),
     "configuration linked": link_file("config.yaml"),
     "configuration a pipe": pipe("config.yaml"),
     "configuration of 10 GB": sparse("final/config.yaml"),
@@ -255,6 +266,7 @@ BY_HAND = {
     "status of the year 1e300": content("status.json", json.dumps(STATUS | {"updated": 1e300}).encode()),
     "status no number": content("status.json", json.dumps(STATUS | {"best_score": float("nan")}).encode()),
     "status 400 digits": content("status.json", json.dumps(STATUS | {"step": 10**400}).encode()),
+    "status with a score of 400 digits": content("status.json", json.dumps(STATUS | {"best_score": 10**400}).encode()),
     "status of 10 GB": sparse("status.json"),
     "lock a pipe": pipe("lock.json"),
     "lock linked": link_file("lock.json"),

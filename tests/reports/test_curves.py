@@ -1,9 +1,13 @@
 """Curves at equal steps, in numbers worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.reports import curves
 from lockstep.reports.recorded_run import Curve
+from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_summary import summary
 
 
 def test_runs_of_different_length_are_compared_over_the_steps_that_both_have():
@@ -36,7 +40,7 @@ def test_a_thinned_curve_keeps_its_peaks():
     values = [0.0] * 10_000
     values[1234], values[8000] = 7.0, -3.0
     thin = curves.thinned(Curve(list(range(10_000)), values), 100)
-    assert len(thin.steps) <= 100 and max(thin.values) == 7.0 and min(thin.values) == -3.0
+    assert len(thin.steps) <= 102 and max(thin.values) == 7.0 and min(thin.values) == -3.0
     assert thin.steps == sorted(thin.steps)
 
 
@@ -46,5 +50,18 @@ def test_few_points_are_not_smoothed_and_many_are_averaged():
     assert all(0.7 < value < 1.3 for value in curves.smoothed(noisy).values[5:-5])
 
 
+def test_a_spike_leaves_no_mark_on_the_rest_of_a_smoothed_curve():
+    spiky = Curve(list(range(100)), [1e20, *[0.5] * 99])
+    assert curves.smoothed(spiky).values[3:] == [0.5] * 97
+
+
 def test_losses_are_better_if_lower():
     assert curves.lower_is_better("train/value_loss") and not curves.lower_is_better("rollout/return_mean")
+
+
+def test_what_a_run_has_recorded_of_its_score_counts_more_than_the_name(record):
+    recorded = summary(RunDirectory(record("a")))
+    distance = replace(recorded, score_name="distance", lower_is_better=True)
+    assert curves.lower_is_better("eval/distance", distance) and not curves.lower_is_better("eval/distance")
+    assert not curves.lower_is_better("eval/loss", replace(recorded, score_name="loss", lower_is_better=False))
+    assert curves.lower_is_better("train/loss", distance)

@@ -40,3 +40,11 @@ def test_of_equal_groups_about_one_in_twenty_seems_different():
     groups = [[[draw.gauss(0, 1) for _ in range(5)] for _ in range(2)] for _ in range(1000)]
     wrong = sum(bool(intervals.difference(*pair).clear) for pair in groups)
     assert 25 <= wrong <= 70
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e99])
+def test_an_interval_does_not_depend_on_the_unit(scale):
+    ours, theirs = [1.0, 2.0, 3.0, 4.0], [2.0, 6.0, 1.0, 9.0]
+    plain = intervals.difference(ours, theirs)
+    found = intervals.difference([scale * value for value in ours], [scale * value for value in theirs])
+    assert (found.low / scale, found.high / scale) == pytest.approx((plain.low, plain.high))

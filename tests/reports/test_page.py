@@ -60,7 +60,7 @@ def test_a_report_has_every_part_and_fetches_nothing(record, capsys):
         assert part in page.words
     assert "script" not in page.tags and not re.search(r"https?://|url\(|@import", text)
     assert not [value for name, value in page.attributes if name in ("src", "href")]
-    assert "lockstep train snake --preset debug --seed=1 --learning-rate=0.1 --run-name a-again" in text
+    assert "lockstep train snake --preset debug --seed=1 --learning-rate=0.1 --ranks 1 --run-name a-again" in text
 
 
 def test_texts_of_files_are_escaped_everywhere(record, capsys):

@@ -1,6 +1,7 @@
 """Reading runs that are damaged, hostile or unfinished."""
 
 import json
+import shutil
 
 from lockstep.reports.recorded_run import read_run
 from lockstep.storage.run_directory import RunDirectory
@@ -65,3 +66,15 @@ def test_links_are_not_followed(record, tmp_path):
     (path / "metrics.jsonl").unlink()
     (path / "metrics.jsonl").symlink_to(tmp_path / "secret")
     assert "secret" not in read(path).curves
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_named(record, monkeypatch):
+    path = record("a")
+
+    def removed(folder, contents):
+        shutil.rmtree(folder)
+        raise FileNotFoundError(2, "No such file or directory", str(folder))
+
+    monkeypatch.setattr("lockstep.reports.recorded_run.inspect", removed)
+    found = read(path).stored
+    assert [stored.problems for stored in found] == [("cannot be read (No such file or directory)",)] * 2

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lockstep.watch.columns import Columns, band, cut, downsample, moving_average
+from lockstep.watch.columns import Columns, band, cut
 
 
 def columns(*points):
@@ -43,32 +43,17 @@ def test_what_is_no_log_point_is_left_out():
     assert found.curve("inf", "step")[1].tolist() == found.curve("huge", "step")[1].tolist() == []
 
 
+def test_values_whose_sums_would_overflow_are_left_out():
+    found = columns(
+        {"step": 1, "time": 1e308, "loss": 1e308}, {"step": 2, "time": -1e308, "loss": -1e308, "speed": 1e99}
+    )
+    assert found.times.tolist() == [0.0, 0.0] and found.latest("loss", 2) is None and found.latest("speed") == 1e99
+    assert found.curve("loss", "time", smooth=3)[1].tolist() == []
+
+
 def test_time_never_goes_back():
     found = columns({"step": 1, "time": 10, "a": 1}, {"step": 2, "time": 4, "a": 2}, {"step": 3, "time": 12, "a": 3})
     assert found.curve("a", "time")[0].tolist() == [0, 0, 2]
-
-
-def test_down_sampling_keeps_every_peak():
-    x = np.arange(10_000.0)
-    y = np.zeros(10_000)
-    y[1234], y[7777] = 5.0, -3.0
-    few_x, few_y = downsample(x, y, 100)
-    assert len(few_x) <= 102
-    assert few_y[few_x == 1234] == 5.0 and few_y[few_x == 7777] == -3.0
-    assert few_x[0] == 0 and few_x[-1] == 9999 and (np.diff(few_x) > 0).all()
-
-
-def test_few_points_and_points_at_one_place_are_left_as_they_are():
-    x, y = downsample(np.array([1.0, 2.0]), np.array([3.0, 4.0]), 100)
-    assert (x.tolist(), y.tolist()) == ([1, 2], [3, 4])
-    assert len(downsample(np.zeros(500), np.arange(500.0), 10)[0]) <= 4
-
-
-def test_a_moving_average_is_centred_and_uses_what_there_is_at_the_ends():
-    # By hand: (1+2)/2, (1+2+6)/3, (2+6+4)/3, (6+4)/2.
-    assert moving_average(np.array([1.0, 2.0, 6.0, 4.0]), 3).tolist() == [1.5, 3.0, 4.0, 5.0]
-    assert moving_average(np.array([1.0, 5.0]), 1).tolist() == [1.0, 5.0]
-    assert moving_average(np.empty(0), 101).tolist() == []
 
 
 def test_a_range_comes_with_one_point_on_either_side():

@@ -1,6 +1,7 @@
 """The runs of a page, from directories that may be anybody's."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -48,6 +49,19 @@ def test_runs_of_a_sweep_and_runs_that_appear_later_are_found(write_run, tmp_pat
     assert set(rows(Library(tmp_path, [str(tmp_path / "a")]))) == {"a"}
     with pytest.raises(UserError, match="nothing-here"):
         Library(tmp_path, ["nothing-here"])
+
+
+def test_of_too_many_runs_those_that_changed_last_are_shown(write_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("lockstep.watch.library.MOST_RUNS", 2)
+    for age, name in enumerate("cab"):
+        path = write_run(name)
+        for file in ("status.json", "config.yaml"):
+            os.utime(path / file, (1000.0 - age, 1000.0 - age))
+    library = Library(tmp_path)
+    assert set(rows(library)) == {"a", "c"}
+    # A new one takes the place of the oldest.
+    write_run("new")
+    assert set(rows(library)) == {"c", "new"}
 
 
 @pytest.mark.parametrize(

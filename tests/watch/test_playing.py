@@ -105,15 +105,27 @@ def test_one_player_too_many_is_refused_until_another_is_left(instead, monkeypat
     [
         ('print(\'{"error":"fit: cannot be played"}\')', {"error": "fit: cannot be played"}),
         ("raise SystemExit(7)", {"error": "the player ended with exit code 7"}),
+        ("print('x' * 5000)", {"error": "a frame is larger than 2,000 bytes"}),
     ],
 )
-def test_why_nothing_can_be_shown_is_the_last_event(instead, code, ending):
+def test_why_nothing_can_be_shown_is_the_last_event(instead, monkeypatch, code, ending):
+    monkeypatch.setattr(playing, "_LONGEST_LINE", 2000)
     instead(code)
 
     async def look():
         return [parsed(event) async for event in playing.Players().watch(key(1))]
 
     assert asyncio.run(look())[-1] == ("over", ending)
+
+
+def test_a_player_that_cannot_be_started_is_over_too(monkeypatch):
+    monkeypatch.setattr(playing, "command", lambda _: ["/no/such/program"])
+
+    async def look():
+        return [parsed(event) async for event in playing.Players().watch(key(1))]
+
+    ending = {"error": "the player cannot be started: No such file or directory"}
+    assert asyncio.run(asyncio.wait_for(look(), 30)) == [("over", ending)]
 
 
 def test_connections_end_with_the_server(instead):

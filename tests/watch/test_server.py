@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -43,6 +44,8 @@ def test_only_the_token_opens_the_page_and_only_under_a_name_of_this_machine(ser
     cookie = cookie.split(";")[0]
     # A tunnel (ssh -L) has another port in front of it.
     assert get(address, "/", host="localhost:9999", Cookie=cookie)[0].status == 200
+    # Another service of this host may have cookies of its own, whatever is in them.
+    assert get(address, "/", Cookie=f'prefs={{"theme": "dark"}}; {cookie}')[0].status == 200
     assert json.loads(get(address, "/api/series?run=a&tag=loss&tag=none", Cookie=cookie)[1]) == {
         "loss": [{"id": "a", "x": [1.0], "y": [2.0]}],
         "none": [{"id": "a", "x": [], "y": []}],
@@ -109,6 +112,25 @@ def test_wrong_arguments_are_one_line(tmp_path, capsys, words, problem):
     assert main(["watch", "--runs-dir", str(tmp_path), *words]) == 2
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
+
+
+def test_the_browser_is_opened_without_the_token_on_its_command_line(tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def serve(library, token, listening):
+        page = Path(unquote(urlsplit(opened[0]).path))
+        assert token not in opened[0] and f"token={token}" in page.read_text()
+        assert page.stat().st_mode & 0o777 == 0o600 and page.parent.stat().st_mode & 0o777 == 0o700
+        opened.append(page)
+
+    monkeypatch.setattr("lockstep.watch.server.serve", serve)
+    try:
+        assert main(["watch", "--runs-dir", str(tmp_path), "--open"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not opened[1].exists()
 
 
 def test_a_port_in_use_is_named(tmp_path, capsys):

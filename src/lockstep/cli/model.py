@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -97,14 +97,13 @@ class TrainedModel:
 
         return act
 
-    def take_weights(self, path: Path) -> "TrainedModel":
+    def take_weights(self, path: Path) -> None:
         """Load other weights of the same run into the learner, such as those of a newer checkpoint."""
         from lockstep.compute.ops import lstm_layout
         from lockstep.storage.weights import load_weights
 
-        weights, manifest = load_weights(path)
+        weights, _ = load_weights(path)
         self.learner.model.load_state_dict(lstm_layout.from_pytorch(weights, self.learner.model))
-        return replace(self, step=manifest.step if manifest else None)
 
 
 def find(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
-from lockstep.config.run_settings import FREE_TO_CHANGE
+from lockstep.config.run_settings import FREE_TO_CHANGE, PLACES
 from lockstep.config.values import shown
 from lockstep.errors import LockstepError, NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import environment, launcher, rank_process, resources
@@ -30,9 +30,6 @@ from lockstep.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from lockstep.reporting.display import Detail
-
-_PLACE = {"run_name", "runs_dir"}
-"""Settings that say where a run is, and nothing about what it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,5 +307,5 @@ def _facts(run: RunDirectory, workload: Workload, config: AnyConfig, preset: str
     if preset not in workload.presets:
         return RunFacts()
     origin = workload.preset(preset, config.run.algorithm, config.run.network)
-    changed = {name: value for name, (_, value) in config.differences(origin).items() if name not in _PLACE}
+    changed = {name: value for name, (_, value) in config.differences(origin).items() if name not in PLACES}
     return RunFacts(preset=preset, changed=changed)

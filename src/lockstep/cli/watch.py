@@ -1,5 +1,8 @@
 """`lockstep watch`: a page on this machine that shows runs while they train."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -42,9 +45,27 @@ def watch(arguments: list[str]) -> int:
         address = f"http://127.0.0.1:{port}/?token={token}"
         tell(f"watching {' '.join(names) or options.runs_dir}: {address}")
         tell(f"from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then the same address. Ctrl-C ends it.")
-        if options.open:
-            import webbrowser
-
-            webbrowser.open(address)
-        serve(library, token, listening)
+        with _opened(address) if options.open else nullcontext():
+            serve(library, token, listening)
     return 0
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open an address in the browser, by way of a file of this user's that leads there.
+
+    What a browser is started with can be seen by every user of the machine, and the address holds the token.
+    """
+    import signal
+    import tempfile
+    import webbrowser
+
+    # The server hands SIGTERM on once it has stopped; by default that would end the process before the file is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A directory of mode 0700; a browser that was started may still have to read the file, so it stays to the end.
+    with tempfile.TemporaryDirectory(prefix="lockstep-watch-") as folder:
+        page = Path(folder) / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">\n')
+        webbrowser.open(page.as_uri())
+        yield

@@ -22,8 +22,10 @@ from lockstep.config.values import shown
 from lockstep.errors import UserError
 
 DEFAULT_LANES = 8
+PLACES = {"run_name", "runs_dir"}
+"""Settings that say where a run is, and nothing about what it is."""
 # What does not change the experiment may differ when the same run is continued.
-FREE_TO_CHANGE = {"run_name", "runs_dir", "max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
+FREE_TO_CHANGE = PLACES | {"max_updates", "max_hours", "checkpoint_every", "keep", "log_every"}
 FREE_TO_CHANGE |= {"check_every", "device", "threads", "timeout", "wandb", "wandb_project", "grad_accum"}
 FREE_TO_CHANGE |= {"nonfinite_limit", "wandb_entity", "loggers"}
 ORIGIN = {"load_model", "branch_from"}

@@ -40,10 +40,6 @@ _HEADLINE = (
 class Display(Protocol):
     """Shows progress. Only rank 0 has one that prints."""
 
-    @property
-    def speaks(self) -> bool:
-        """Whether anybody sees it."""
-
     def say(self, line: str) -> None:
         """Print a line."""
 
@@ -65,8 +61,6 @@ class Display(Protocol):
 
 class Silent:
     """The display of all ranks but 0."""
-
-    speaks = False
 
     def say(self, line: str) -> None:
         """Do nothing."""
@@ -90,8 +84,6 @@ class Silent:
 class Quiet(Silent):
     """Warnings and the result alone."""
 
-    speaks = True
-
     def say(self, line: str) -> None:
         """Print a warning."""
         if line.startswith(WARNING):
@@ -108,8 +100,6 @@ class Quiet(Silent):
 
 class PlainLines:
     """For log files and pipes: a line every few seconds, and always the last one."""
-
-    speaks = True
 
     def __init__(self, tags: Headline) -> None:
         self._tags, self._total = tags, 0
@@ -169,8 +159,6 @@ class _Fitted:
 
 class LiveBar:
     """For terminals: a line with the bar, the steps and the time left, and below it one with the metrics."""
-
-    speaks = True
 
     def __init__(self, tags: Headline) -> None:
         self._tags = tags
@@ -239,11 +227,6 @@ class Narrated:
         # lines about those were printed before.
         for metrics in past:
             narrate(int(metrics["step"]), metrics)
-
-    @property
-    def speaks(self) -> bool:
-        """Whether anybody sees it."""
-        return self._display.speaks
 
     def say(self, line: str) -> None:
         """Print a line."""

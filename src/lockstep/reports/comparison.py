@@ -9,7 +9,9 @@ from lockstep.reports import agreement, curves, intervals
 from lockstep.reports.agreement import Agreement
 from lockstep.reports.curves import CurveNumbers
 from lockstep.reports.intervals import Estimate
-from lockstep.reports.recorded_run import RecordedRun, is_number, numbers_in
+from lockstep.reports.recorded_run import RecordedRun, numbers_in
+from lockstep.storage.run_directory import LARGEST_VALUE
+from lockstep.untrusted import is_number
 
 SEED = "seed"
 _UNIMPORTANT = FREE_TO_CHANGE | {SEED}
@@ -140,7 +142,7 @@ def _curve(tag: str, a: Group, b: Group) -> CurveContrast | None:
     steps = curves.common_steps([run.curves[tag] for run in (*a.runs, *b.runs)])
     if steps is None:
         return None
-    lower = curves.lower_is_better(tag)
+    lower = curves.lower_is_better(tag, a.runs[0].summary)
     sides = [[curves.numbers(run.curves[tag], *steps, lower) for run in group.runs] for group in (a, b)]
     last, best, mean = (_contrast(*(_column(side, name) for side in sides)) for name in ("last", "best", "mean"))
     return CurveContrast(tag, lower, *steps, last, best, mean)
@@ -169,7 +171,10 @@ def means(run: RecordedRun) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in list(run.evaluation.items())[:_MOST_RESULTS]
-        if is_number(value) and not name.endswith(spreads) and name not in facts_of_it and name.isidentifier()
+        if is_number(value, LARGEST_VALUE)
+        and not name.endswith(spreads)
+        and name not in facts_of_it
+        and name.isidentifier()
     }
 
 

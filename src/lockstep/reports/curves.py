@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+import numpy as np
+
+from lockstep.reporting.drawing.curves import downsample, moving_average
 from lockstep.reports.recorded_run import Curve
+from lockstep.storage.run_summary import RunSummary
 
 LAST_PART = 0.1
 """The part of the common steps over which the last value is averaged: a single log point is noise."""
@@ -26,8 +30,10 @@ class CurveNumbers:
     """The area under the curve, divided by the steps: how good it was on the whole way."""
 
 
-def lower_is_better(tag: str) -> bool:
-    """Whether a metric is better if it is smaller, by its name."""
+def lower_is_better(tag: str, summary: RunSummary | None = None) -> bool:
+    """Whether a metric is better if it is smaller: as the run has recorded it of its score, else by its name."""
+    if summary is not None and summary.score_name and tag == f"eval/{summary.score_name}":
+        return summary.lower_is_better
     return any(word in tag for word in _LOSSES)
 
 
@@ -69,16 +75,9 @@ def _area(points: Sequence[tuple[float, float]]) -> float:
 
 
 def thinned(curve: Curve, most: int) -> Curve:
-    """At most about `most` points: of each stretch its lowest and highest, so that no peak is lost."""
-    count = len(curve.steps)
-    if count <= most:
-        return curve
-    stretches = max(most // 2, 1)
-    kept: list[int] = []
-    for stretch in range(stretches):
-        places = range(stretch * count // stretches, (stretch + 1) * count // stretches)
-        kept += sorted({min(places, key=curve.values.__getitem__), max(places, key=curve.values.__getitem__)})
-    return Curve([curve.steps[place] for place in kept], [curve.values[place] for place in kept])
+    """At most about `most` points; no peak is lost."""
+    steps, values = downsample(np.array(curve.steps), np.array(curve.values), most)
+    return Curve(steps.tolist(), values.tolist())
 
 
 def smoothed(curve: Curve) -> Curve | None:
@@ -86,13 +85,7 @@ def smoothed(curve: Curve) -> Curve | None:
     count = len(curve.steps)
     if count < _SMOOTHED_FROM:
         return None
-    reach = max(count // 50, 1)
-    # Prefix sums: the mean of any stretch is a difference of two, whatever its length.
-    sums = [0.0]
-    for value in curve.values:
-        sums.append(sums[-1] + value)
-    bounds = [(max(place - reach, 0), min(place + reach + 1, count)) for place in range(count)]
-    return Curve(curve.steps, [(sums[end] - sums[start]) / (end - start) for start, end in bounds])
+    return Curve(curve.steps, moving_average(np.array(curve.values), 2 * (count // 50) + 1).tolist())
 
 
 def mean_over_steps(curve: Curve | None) -> float | None:

@@ -62,6 +62,7 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | Non
     total = sum(parts)
     if total == 0:
         return Estimate(mean, mean, mean, count)
-    freedom = total**2 / sum(part**2 / (len(v) - 1) for part, v in zip(parts, (ours, theirs), strict=True))
+    # Shares of the total, since squares of variances could overflow, or vanish.
+    freedom = 1 / sum((part / total) ** 2 / (len(v) - 1) for part, v in zip(parts, (ours, theirs), strict=True))
     reach = t_quantile(max(freedom, 1.0)) * math.sqrt(total)
     return Estimate(mean, mean - reach, mean + reach, count)

@@ -4,7 +4,6 @@ A run directory may be damaged, or somebody else's: what cannot be read is left 
 limited, and names that Lockstep would not write are dropped.
 """
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from lockstep.config.yaml_text import read_text
 from lockstep.errors import LockstepError, UserError
 from lockstep.storage import checkpoint_retention, run_events
 from lockstep.storage.manifest import CONFIG, MODEL, Damaged, Manifest, inspect, read_manifest
-from lockstep.storage.run_directory import LONGEST_LINE, METRICS, WEIGHTS_HASH, RunDirectory
+from lockstep.storage.run_directory import LARGEST_VALUE, LONGEST_LINE, METRICS, WEIGHTS_HASH, RunDirectory
 from lockstep.storage.run_events import Event
 from lockstep.storage.run_summary import RunSummary, summary
-from lockstep.untrusted import is_counter, parse_json, read_json, whole_lines
+from lockstep.untrusted import LATEST, is_counter, is_number, parse_json, read_json, whole_lines
 
 MOST_POINTS = 200_000
 """Log points that are read of a run; the rest of a longer log is left out."""
@@ -160,7 +159,7 @@ class _Log:
         if self.seconds.steps and step <= self.seconds.steps[-1]:
             return False
         when = point.pop("time", None)
-        if not is_number(when):
+        if not is_number(when, LATEST):
             return False
         self.seconds.steps.append(step)
         self.seconds.values.append(float(when))
@@ -172,7 +171,7 @@ class _Log:
         return True
 
     def _add(self, tag: str, step: int, value: Any) -> None:
-        if not is_number(value) or not _TAG.fullmatch(tag):
+        if not is_number(value, LARGEST_VALUE) or not _TAG.fullmatch(tag):
             return  # a null: the value was not finite
         if tag not in self.curves:
             if len(self.curves) == _MOST_TAGS:
@@ -185,13 +184,16 @@ class _Log:
 def _stored(root: Path, verify: bool, problems: list[str]) -> Iterator[StoredWeights]:
     try:
         checkpoints = checkpoint_retention.steps_on_disk(root)[-_MOST_CHECKPOINTS:]
-    except LockstepError as error:
+    except (LockstepError, OSError) as error:
         problems.append(str(error))
         checkpoints = []
     for path in [*checkpoints, *(root / name for name in checkpoint_retention.WEIGHTS)]:
         if path.is_symlink() or not path.is_dir():
             continue
-        found = tuple(inspect(path, contents=verify))
+        try:
+            found = tuple(inspect(path, contents=verify))
+        except OSError as error:  # removed while it was looked at
+            found = (f"cannot be read ({error.strerror})",)
         manifest = _manifest(path)
         name = path.relative_to(root).as_posix()
         if manifest is None:
@@ -203,7 +205,7 @@ def _stored(root: Path, verify: bool, problems: list[str]) -> Iterator[StoredWei
 def _manifest(path: Path) -> Manifest | None:
     try:
         return read_manifest(path)
-    except Damaged:
+    except (Damaged, OSError):
         return None
 
 
@@ -219,15 +221,9 @@ def _object(path: Path, largest: int, problems: list[str]) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def is_number(value: Any) -> bool:
-    """Whether a parsed value is a number that can be shown and calculated with."""
-    # `type`, not isinstance: true is an int to Python. An int of JSON may be too large for a float.
-    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
-
-
 def numbers_in(values: Any) -> list[float]:
     """The numbers of a parsed list; empty if it is no list."""
-    return [float(value) for value in values if is_number(value)] if isinstance(values, list) else []
+    return [float(value) for value in values if is_number(value, LARGEST_VALUE)] if isinstance(values, list) else []
 
 
 def find_runs(names: list[str], runs_dir: Path, *, verify: bool = True) -> list[RecordedRun]:

@@ -3,10 +3,8 @@
 import shlex
 
 from lockstep.config.grid import value_text
+from lockstep.config.run_settings import PLACES
 from lockstep.reports.recorded_run import RecordedRun
-
-# Where a run is kept does not belong to it.
-_PLACES = {"run_name", "runs_dir"}
 
 
 def commands(run: RecordedRun) -> list[str]:
@@ -27,10 +25,11 @@ def train_command(run: RecordedRun) -> str:
     words = ["lockstep", "train", run.summary.workload or "WORKLOAD"]
     if run.summary.preset:
         words += ["--preset", run.summary.preset]
-        changed = {name: value for name, value in run.summary.changed.items() if name not in _PLACES}
+        changed = {name: value for name, value in run.summary.changed.items() if name not in PLACES}
         words += [f"--{name.replace('_', '-')}={value_text(value)}" for name, value in changed.items()]
     else:
         words += ["--config", str(run.path / "config.yaml")]
-    if run.ranks > 1:
+    # One rank too: on a machine with several GPUs the default would be one on each.
+    if run.ranks:
         words += ["--ranks", str(run.ranks)]
     return shlex.join([*words, "--run-name", f"{run.name[:90]}-again"])

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config.values import shown
 from lockstep.storage.manifest import MODEL, OPTIMIZER, Manifest, lane_file, open_listed
 from lockstep.storage.tensor_file import TensorSpec, plain_names, read_header, specs_of
-from lockstep.untrusted import is_counter
+from lockstep.untrusted import LARGEST_FLOAT, is_counter, is_number
 
 if TYPE_CHECKING:
     from lockstep.storage.checkpoint import Snapshot
 
-# Limits for values in state.json. No learner comes near them, and arithmetic on larger numbers could overflow.
 _LONGEST_TEXT = 1000
-_LARGEST = 1e300
+"""Characters of a text in state.json; no learner comes near it."""
 _WHOLE = (MODEL, OPTIMIZER)  # Files that belong to no lane.
 
 
@@ -91,9 +90,9 @@ def state_problem(state: Any, like: Any, where: str = "state.json") -> str:
     valid = {
         bool: type(state) is bool,
         int: is_counter(state),
-        float: _is_number(state),
+        float: is_number(state, LARGEST_FLOAT),
         str: isinstance(state, str) and len(state) <= _LONGEST_TEXT,
-        type(None): state is None or _is_number(state),
+        type(None): state is None or is_number(state, LARGEST_FLOAT),
     }[type(like)]
     return "" if valid else f"{where} is {shown(state)}, which no run can have"
 
@@ -104,7 +103,3 @@ def notes_problem(notes: Any) -> str:
     if isinstance(notes, dict) and isinstance(notes.get("best"), float) and math.isinf(notes["best"]):
         notes = {**notes, "best": 0.0}
     return state_problem(notes, {"best": 0.0, "seconds": 0.0}, "state.json: loop")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and -_LARGEST < value < _LARGEST

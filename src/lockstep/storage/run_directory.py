@@ -36,6 +36,8 @@ WEIGHTS_HASH = "weights_sha256"
 """The one value of a log point that is no number: the hash of the weights at its step. Not every point has it."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line of metrics.jsonl is not a log point."""
+LARGEST_VALUE = 1e100
+"""Larger ones of a log or an evaluation are left out: means and variances of them would overflow."""
 _FILES = ("config.yaml", "status.json", "system.json", METRICS, "evaluation.json", "lock.json", EVENTS)
 _FILES_OF_LOGGERS = ("metrics.csv", "wandb_id", "trackio_id", "mlflow_id")
 # Bytes. Larger config.yaml and status.json files are not ours, and not read.

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lockstep.untrusted import is_counter, lines_from_end, open_to_append, parse_json
+from lockstep.untrusted import LATEST, is_counter, lines_from_end, open_to_append, parse_json
 
 EVENTS = "events.jsonl"
 Kind = Literal["started", "resumed", "restart", "checkpoint", "warning", "stopped", "finished", "failed"]
@@ -17,8 +17,6 @@ KINDS: tuple[str, ...] = get_args(Kind)
 _LARGEST = 4 << 20
 _LONGEST_LINE = 4096
 _LONGEST_TEXT = 1000
-# The last second of the year 9999, the latest that datetime can show.
-_LATEST = 253_402_300_799.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def _event(line: bytes) -> Event | None:
         return None
     match content:
         case {"time": int() | float() as when, "kind": str(kind), "text": str(text), **more} if (
-            kind in KINDS and 0 <= when <= _LATEST
+            kind in KINDS and 0 <= when <= LATEST
         ):
             step = more.get("step")
             if step is None or is_counter(step):

@@ -19,7 +19,7 @@ import psutil
 
 from lockstep.errors import RunFailed, UserError
 from lockstep.storage.disk import temporary_name
-from lockstep.untrusted import is_counter, open_regular, read_json
+from lockstep.untrusted import LATEST, is_counter, open_regular, read_json
 
 try:
     import fcntl
@@ -29,8 +29,6 @@ except ImportError:  # Windows
 # Bytes; a larger file is not a lock of ours.
 _SMALL = 1 << 16
 _LARGEST_PID = 2**31 - 1
-# The last second of the year 9999, the latest that datetime can show.
-_LATEST = 253_402_300_799.0
 # Seconds to retry for: `is_held` takes the lock for a moment to test it.
 _PATIENCE = 2.0
 
@@ -216,7 +214,7 @@ def _holder(path: Path) -> Holder | None:
         match read_json(path, _SMALL):
             case {"pid": int(pid), "host": str(host), "since": int() | float() as since, **more}:
                 job, epoch, ticks = str(more.get("job", "")), more.get("epoch", 0), more.get("ticks", 0)
-                if is_counter(epoch) and is_counter(ticks) and 0 < pid <= _LARGEST_PID and 0 <= since <= _LATEST:
+                if is_counter(epoch) and is_counter(ticks) and 0 < pid <= _LARGEST_PID and 0 <= since <= LATEST:
                     return Holder(pid, host, since, job, epoch, ticks) if host.isprintable() else None
     except (OSError, ValueError):
         pass

@@ -1,16 +1,13 @@
 """status.json: what a run says of itself while it trains. Nothing here needs torch."""
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lockstep.untrusted import is_counter
+from lockstep.untrusted import LARGEST_FLOAT, LATEST, is_counter, is_number
 
 State = Literal["running", "finished", "stopped"]
 Scalar = str | int | float | bool | None
-LATEST = 253_402_300_799.0
-"""The last second of the year 9999, the latest that datetime can show."""
 # No control characters: these are printed in a terminal and shown on pages.
 _WORKLOAD = re.compile(r"[\w.:/-]{0,200}")
 _WORD = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
@@ -59,10 +56,10 @@ def read_status(content: Any) -> Status:
             "workload": str(workload),
             "state": ("running" | "finished" | "stopped") as state,
             "step": step,
-            "best_score": None | int() | float() as best,
-            "updated": int() | float() as updated,
+            "best_score": best,
+            "updated": updated,
             **more,
-        } if is_counter(step) and 0 <= updated <= LATEST and (best is None or abs(best) < math.inf):
+        } if is_counter(step) and _is_time(updated) and (best is None or is_number(best, LARGEST_FLOAT)):
             if _WORKLOAD.fullmatch(workload):
                 score, seconds = None if best is None else float(best), _seconds(more.get("seconds"))
                 return Status(workload, state, step, score, float(updated), seconds, _facts(more.get("facts")))
@@ -70,7 +67,11 @@ def read_status(content: Any) -> Status:
 
 
 def _seconds(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value <= LATEST else 0.0
+    return float(value) if _is_time(value) else 0.0
+
+
+def _is_time(value: Any) -> bool:
+    return is_number(value, LATEST) and value >= 0
 
 
 def _facts(content: Any) -> RunFacts:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from lockstep.storage import run_lock
 from lockstep.storage.run_directory import LONGEST_LINE, METRICS, RunDirectory, run_paths
-from lockstep.storage.run_status import LATEST, Scalar, State, Status
-from lockstep.untrusted import is_counter, lines_from_end, parse_json
+from lockstep.storage.run_status import Scalar, State, Status
+from lockstep.untrusted import LATEST, is_counter, lines_from_end, parse_json
 
 # Bytes at the end of metrics.jsonl in which the newest log point is looked for.
 _REACH = 2 * LONGEST_LINE

@@ -1,4 +1,4 @@
-"""Log points as columns of numbers, and what a chart needs of them: smoothed, cut to a range, down-sampled."""
+"""Log points as columns of numbers, and what a chart needs of them: smoothed, cut to a range, as a band."""
 
 import math
 from array import array
@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lockstep.storage.run_directory import WEIGHTS_HASH
-from lockstep.untrusted import is_counter
+from lockstep.reporting.drawing.curves import moving_average
+from lockstep.storage.run_directory import LARGEST_VALUE, WEIGHTS_HASH
+from lockstep.untrusted import LATEST, is_counter, is_number
 
 Axis = Literal["step", "time"]
 # Beyond these limits a log is not one that a run wrote in any useful time, and is read no further.
@@ -42,7 +43,7 @@ class Columns:
         if not is_counter(step) or (len(self) and step <= self.steps[-1]):
             return
         # Clocks are set back now and then; a curve by time must not.
-        when = float(when or 0.0) if _is_number(when) else 0.0
+        when = float(when) if is_number(when, LATEST) else 0.0
         self.times.append(max(when, self.times[-1]) if len(self) else when)
         self.steps.append(step)
         fingerprint = point.get(WEIGHTS_HASH)
@@ -57,10 +58,7 @@ class Columns:
                     continue
                 if len(column) < row:
                     column.extend([math.nan] * (row - len(column)))
-                try:
-                    column.append(value)
-                except OverflowError:  # an integer beyond any float
-                    continue
+                column.append(value if -LARGEST_VALUE < value < LARGEST_VALUE else math.nan)
 
     def _new(self, tag: str) -> array | None:
         """A column for a tag that was not seen before; None if it is no tag of ours."""
@@ -73,10 +71,6 @@ class Columns:
         column = self.tags.get(tag, ())
         found = [value for value in column[max(len(self) - points, 0) :] if math.isfinite(value)]
         return sum(found) / len(found) if found else None
-
-    def last_value(self, tag: str) -> float | None:
-        """The newest value of a tag that not every log point has."""
-        return next((value for value in reversed(self.tags.get(tag, ())) if math.isfinite(value)), None)
 
     def curve(self, tag: str, axis: Axis, smooth: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """One tag over steps, or over seconds since the first log point; points without a value are left out.
@@ -93,40 +87,6 @@ class Columns:
         there = np.isfinite(values)
         x, values = x[there], values[there]
         return x, moving_average(values, smooth)
-
-
-def _is_number(value: Any) -> bool:
-    # An integer too large for a float would raise later; 1e999 is infinity to the parser.
-    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 2**63)
-
-
-def moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of each value and its neighbours, `window` in all; at the ends of those that there are."""
-    half = min(window, len(values)) // 2
-    if half == 0:
-        return values
-    sums = np.concatenate(([0.0], np.cumsum(values)))
-    places = np.arange(len(values))
-    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
-    return (sums[last] - sums[first]) / (last - first)
-
-
-def downsample(x: np.ndarray, y: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """About `points` of the points, such that a line through them looks the same: each bucket's lowest and highest."""
-    if len(x) <= points:
-        return x, y
-    buckets = max(points // 2, 1)
-    # Buckets of equal width on the axis, not of equal count: that is what a column of pixels shows.
-    width = (x[-1] - x[0]) / buckets
-    number = np.minimum(((x - x[0]) / width).astype(np.int64), buckets - 1) if width > 0 else np.zeros(len(x), np.int64)
-    starts = np.flatnonzero(np.diff(number, prepend=-1))
-    ends = np.append(starts[1:], len(x))
-    kept = {0, len(x) - 1}
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        part = y[start:end]
-        kept |= {start + int(part.argmin()), start + int(part.argmax())}
-    order = np.array(sorted(kept))
-    return x[order], y[order]
 
 
 def cut(x: np.ndarray, y: np.ndarray, span: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ answers; the Host check keeps out a site whose name was made to lead here (DNS r
 import hashlib
 import re
 import secrets
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -66,11 +66,9 @@ class Guard:
         return secrets.compare_digest(given.encode(), self._token.encode())
 
     def _from_cookie(self, headers: Headers) -> str:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return ""
-        return found.value if found else ""
+        # As lenient as browsers are: other services of this host set cookies of their own, such as JSON, at which the
+        # parser of the standard library stops.
+        return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
 
     def _from_address(self, scope: Scope) -> str:
         # Only the page itself takes it: no other address with a token should stand in a history.

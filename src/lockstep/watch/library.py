@@ -1,5 +1,6 @@
 """The runs that a page shows: found again at every look, read on as they grow."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,27 +10,28 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.config.run_settings import PLACES
+from lockstep.reporting.drawing.curves import downsample
 from lockstep.storage.run_directory import RunDirectory, run_paths
 from lockstep.untrusted import is_folder
 from lockstep.watch import columns as curves
 from lockstep.watch import limits, run_facts
 from lockstep.watch.agreement import Member, compare
 from lockstep.watch.log_follower import LogFollower
-from lockstep.watch.run_facts import SEED, RunFacts
+from lockstep.watch.run_facts import SEED, RunFiles
 
 MOST_RUNS = 500
 """Runs that are followed at once; of more, those that changed last."""
 Curve = tuple[np.ndarray, np.ndarray]
 # Seconds of reading at a time.
 _MOMENT = 0.1
-_HIDDEN = {"run_name", "runs_dir"}
 
 
 @dataclass(frozen=True)
 class Watched:
     """One run: its small files and its log."""
 
-    facts: RunFacts
+    facts: RunFiles
     log: LogFollower
 
 
@@ -58,14 +60,12 @@ class Library:
     def refresh(self) -> bool:
         """Look for new runs, and read their files for a moment; returns whether there is more to read."""
         with self._lock:
-            for key, directory in self._found():
-                if key not in self._watched:
-                    self._watched[key] = Watched(RunFacts(directory), LogFollower(directory.path))
+            self._look()
             for watched in self._watched.values():
                 watched.facts.refresh()
+            logs = [watched.log for watched in self._watched.values()]
         # What runs have added is little. Long logs that were never read have a rough picture first, and get the time
         # that is left.
-        logs = [watched.log for watched in self._watched.values()]
         long = [log for log in logs if log.is_rough]
         long += [log for log in logs if not log.is_rough and self._read_on(log)]
         until = time.monotonic() + _MOMENT
@@ -74,6 +74,16 @@ class Library:
             if not self._read_on(long[0]):
                 long.pop(0)
         return bool(long)
+
+    def _look(self) -> None:
+        """Follow the runs that are there; those that vanished are shown as long as there is room."""
+        for key, directory in self._found():
+            if key not in self._watched:
+                self._watched[key] = Watched(RunFiles(directory), LogFollower(directory.path))
+        if len(self._watched) > MOST_RUNS:
+            by_age = sorted(self._watched, key=lambda key: _changed(self._watched[key].facts.directory))
+            for key in by_age[:-MOST_RUNS]:
+                del self._watched[key]
 
     def _read_on(self, log: LogFollower) -> bool:
         # Released between two portions, so that a page does not wait for a long log.
@@ -88,8 +98,10 @@ class Library:
             # A sweep keeps its runs in a folder of its own, beside other runs.
             for sweep in _sweeps_in(folder):
                 found += [(f"{sweep.name}/{run.name}", run) for run in _runs_in(sweep)]
+        if len(found) > MOST_RUNS:
+            found = sorted(found, key=lambda pair: _changed(pair[1]))[-MOST_RUNS:]
         taken: set[str] = set()
-        for key, run in found[:MOST_RUNS]:
+        for key, run in found:
             unique = key if key not in taken else f"{run.path.parent.name}/{run.name}"
             if unique not in taken:
                 taken.add(unique)
@@ -138,8 +150,8 @@ class Library:
     ) -> list[dict[str, Any]]:
         """One curve of each run, down-sampled to what a chart can show of the range."""
         found = []
-        for key, (x, y) in self._curves(keys, tag, axis, smooth):
-            x, y = curves.downsample(*curves.cut(x, y, span), points)
+        for key, _, (x, y) in self._curves(keys, tag, axis, smooth):
+            x, y = downsample(*curves.cut(x, y, span), points)
             found.append({"id": key, "x": x.tolist(), "y": y.tolist()})
         return found
 
@@ -148,20 +160,30 @@ class Library:
     ) -> list[dict[str, Any]]:
         """Mean, lowest and highest over the runs that differ in the seed alone, at most `points` each."""
         groups: dict[Any, list[str]] = {}
-        parts = dict(self._curves(keys, tag, axis, smooth))
-        for key in parts:
-            groups.setdefault(self._watched[key].facts.experiment(any_seed=True), []).append(key)
+        parts: dict[str, Curve] = {}
+        for key, watched, (x, y) in self._curves(keys, tag, axis, smooth):
+            parts[key] = curves.cut(x, y, span)
+            groups.setdefault(watched.facts.experiment(any_seed=True), []).append(key)
         return [
-            {"id": members[0], "runs": members}
-            | curves.band([curves.cut(parts[key][0], parts[key][1], span) for key in members], points)
+            {"id": members[0], "runs": members} | curves.band([parts[key] for key in members], points)
             for members in groups.values()
         ]
 
-    def _curves(self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int) -> Iterator[tuple[str, Curve]]:
+    def _curves(
+        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int
+    ) -> list[tuple[str, Watched, Curve]]:
         with self._lock:
-            for key in dict.fromkeys(keys):
-                if key in self._watched:
-                    yield key, self._watched[key].log.columns.curve(tag, axis, smooth)
+            shown = [(key, self._watched[key]) for key in dict.fromkeys(keys) if key in self._watched]
+            return [(key, watched, watched.log.columns.curve(tag, axis, smooth)) for key, watched in shown]
+
+
+def _changed(run: RunDirectory) -> float:
+    """When a run has last begun or told of its progress; 0 if it is gone."""
+    times = [0.0]
+    for name in ("status.json", "config.yaml"):
+        with contextlib.suppress(OSError):
+            times.append((run.path / name).lstat().st_mtime)
+    return max(times)
 
 
 def _holds_runs(path: Path) -> bool:
@@ -197,7 +219,7 @@ def _overview(shown: dict[str, Watched]) -> dict[str, Any]:
 def _differing(shown: dict[str, Watched]) -> list[str]:
     """The settings that are not the same in all runs shown."""
     every = [watched.facts.settings for watched in shown.values() if watched.facts.settings]
-    names = dict.fromkeys(name for settings in every for name in settings if name not in _HIDDEN)
+    names = dict.fromkeys(name for settings in every for name in settings if name not in PLACES)
     return [name for name in names if len({settings.get(name) for settings in every}) > 1]
 
 

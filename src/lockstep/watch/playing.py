@@ -146,30 +146,38 @@ class _Player:
             self._task.cancel()
 
     async def _run(self) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *command(self._key),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=_LONGEST_LINE,
-            env={**os.environ, **_THREADS, "CUDA_VISIBLE_DEVICES": ""},
-        )
-        assert process.stdout is not None and process.stdin is not None
         try:
-            async for line in process.stdout:
-                self._send(line)
-            code = await process.wait()
-            if self._last is None or code:
-                self._send(json.dumps({"error": f"the player ended with exit code {code}"}).encode())
+            process = await asyncio.create_subprocess_exec(
+                *command(self._key),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                limit=_LONGEST_LINE,
+                env={**os.environ, **_THREADS, "CUDA_VISIBLE_DEVICES": ""},
+            )
+            try:
+                await self._pass_on(process)
+            finally:
+                await _end(process)
+        except OSError as error:
+            self._fail(f"the player cannot be started: {error.strerror}")
+        except ValueError:  # from the reader of lines
+            self._fail(f"a frame is larger than {_LONGEST_LINE:,} bytes")
         finally:
-            # It ends with its stdin; killed as well, in case it hangs in somebody's environment.
-            process.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            # Before the event loop ends, or it would complain about a process that is still its own.
-            await process.wait()
             for reader in self._readers:
                 _offer(reader, None)
+
+    async def _pass_on(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            self._send(line)
+        code = await process.wait()
+        if self._last is None or code:
+            self._fail(f"the player ended with exit code {code}")
+
+    def _fail(self, why: str) -> None:
+        """Tell that nothing more will come: without that, a browser would connect again and start another player."""
+        self._send(json.dumps({"error": why}).encode())
 
     def _send(self, line: bytes) -> None:
         self._last = line
@@ -181,6 +189,16 @@ def command(key: _Key) -> list[str]:
     """The command line of a player."""
     run, model, speed = key
     return [sys.executable, "-m", "lockstep.player", str(run), "--model", model, "--speed", f"{speed:g}"]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a player. It ends with its stdin; killed as well, in case it hangs in somebody's environment."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    # Before the event loop ends, or it would complain about a process that is still its own.
+    await process.wait()
 
 
 def _offer(reader: "asyncio.Queue[bytes | None]", line: bytes | None) -> None:

@@ -26,7 +26,7 @@ _SMALL = 1 << 20
 _MOST_SHOWN = 200
 
 
-class RunFacts:
+class RunFiles:
     """The small files of one run, read again when `refresh` finds that they have changed."""
 
     def __init__(self, directory: RunDirectory) -> None:
@@ -151,7 +151,7 @@ class RunFacts:
         return True
 
 
-def timeline(facts: RunFacts, columns: Columns) -> list[dict[str, Any]]:
+def timeline(facts: RunFiles, columns: Columns) -> list[dict[str, Any]]:
     """Everything that happened, oldest first; updates that were skipped stand in the log."""
     happened: list[dict[str, Any]] = [
         {"time": event.time, "kind": event.kind, "text": event.text, "step": event.step} for event in facts.events

@@ -73,7 +73,7 @@ def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
 async def _events(library: Library, stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """The overview whenever it changes, as server-sent events."""
     sent, sent_at = "", -math.inf
-    if overview := library.overview():
+    if overview := await run_in_threadpool(library.overview):
         # What is known already, at once: reading on may take a moment.
         sent = json.dumps(overview, allow_nan=False)
         yield f"data: {sent}\n\n"

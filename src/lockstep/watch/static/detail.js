@@ -114,7 +114,14 @@ function draw(detail, run) {
 
 async function verify(name) {
   const run = state.runs.find((found) => found.id === state.selected);
-  draw(await ask("/api/verify", { id: run.id, checkpoint: name }), run);
+  if (run === undefined) return;
+  try {
+    const detail = await ask("/api/verify", { id: run.id, checkpoint: name });
+    if (state.selected === run.id) draw(detail, run);
+  } catch {
+    asked = ""; // the run or the checkpoint is gone: the panel is drawn anew
+    refresh();
+  }
 }
 
 async function refresh() {

@@ -31,9 +31,11 @@ const trim = (value) => String(Number(value.toPrecision(4)));
 
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
-  const minutes = Math.floor(seconds / 60);
-  if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`;
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  // Rounded first: 119.7 s are 2 min, not 1 min 60 s.
+  const all = Math.round(seconds);
+  if (all < 60) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`;
+  const minutes = Math.floor(all / 60);
+  if (minutes < 60) return `${minutes} min ${all % 60} s`;
   return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
 }
 

@@ -123,6 +123,8 @@ class Panel {
       image.src = frame.drawing.url;
       // A frame that cannot be decoded is left out; the next one comes soon.
       if (!(await image.decode().then(() => true, () => false))) return;
+      // Stopped while it was decoded: a message that says why must stay.
+      if (!this.events) return;
       this.image = image;
     }
     this.frame = frame;

@@ -1,0 +1,39 @@
+"""What a curve needs before it is drawn: smoothed, and with as few points as the picture can show."""
+
+import numpy as np
+
+
+def moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of each value and its neighbours, `window` in all; at the ends of those that there are."""
+    half = min(window, len(values)) // 2
+    if half == 0:
+        return values
+    # Sums from the start and from the end of blocks that are as long as the window, so that each window is the end of
+    # one block and the start of the next. Nothing is ever subtracted: after a value of 1e20 a difference of two running
+    # sums would be 0 for ever.
+    width, count = 2 * half + 1, len(values)
+    blocks = np.pad(values, (half, half + -(count + 2 * half) % width)).reshape(-1, width)
+    starts = np.cumsum(blocks, axis=1).ravel()
+    ends = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    places = np.arange(count)
+    # A window that is a whole block is not the end of one and the start of another.
+    sums = starts[places + width - 1] + np.where(places % width == 0, 0.0, ends[places])
+    return sums / (np.minimum(places + half + 1, count) - np.maximum(places - half, 0))
+
+
+def downsample(x: np.ndarray, y: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """About `points` of the points, such that a line through them looks the same: each bucket's lowest and highest."""
+    if len(x) <= points:
+        return x, y
+    buckets = max(points // 2, 1)
+    # Buckets of equal width on the axis, not of equal count: that is what a column of pixels shows.
+    width = (x[-1] - x[0]) / buckets
+    number = np.minimum(((x - x[0]) / width).astype(np.int64), buckets - 1) if width > 0 else np.zeros(len(x), np.int64)
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    ends = np.append(starts[1:], len(x))
+    kept = {0, len(x) - 1}
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        part = y[start:end]
+        kept |= {start + int(part.argmin()), start + int(part.argmax())}
+    order = np.array(sorted(kept))
+    return x[order], y[order]
