@@ -37,7 +37,7 @@ def at_run(league, tmp_path, monkeypatch):
     """A working directory with a run called `demo`, trained for two updates; returns its path."""
     monkeypatch.chdir(tmp_path)
     learner = build(league)
-    learner.advance(), learner.advance()
+    learner.step(), learner.step()
     run = RunDirectory.named(tmp_path / "runs", "demo")
     run.prepare()
     text = to_yaml(league.replace(run_name="demo"))
@@ -277,7 +277,7 @@ def test_it_learns_from_the_league(league):
     learner = build(config)
     before = learner.evaluate(10**9, 0).loss
     while not learner.done():
-        learner.advance()
+        learner.step()
     after = learner.evaluate(10**9, 0).loss
     assert after < before - 0.02
 
@@ -309,6 +309,6 @@ def test_class_weights_make_the_network_predict_rare_outcomes(league):
     config = league.replace(epochs=1, drop_relations="ball", class_weights=True, loss="focal", learning_rate=5e-3)
     learner = build(config)
     while not learner.done():
-        learner.advance()
+        learner.step()
     sums = learner.evaluate(10**9, 0).total
     assert torch.isfinite(sums).all()
