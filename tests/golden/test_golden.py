@@ -51,7 +51,7 @@ def train(world, workload, text):
     for _ in range(UPDATES):
         if learner.done():
             break
-        last |= {tag: stat.mean for tag, stat in reduce(learner.step(), world).items() if stat.count}
+        last |= {tag: stat.mean for tag, stat in reduce(learner.advance(), world).items() if stat.count}
     steady = {tag: value for tag, value in last.items() if not tag.startswith("time/")}
     return {"sha256": weights_hash(dict(learner.model.state_dict())), "updates": learner.updates, "metrics": steady}
 

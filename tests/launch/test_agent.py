@@ -353,6 +353,22 @@ def test_ranks_that_ignore_an_interrupt_are_killed(background, monkeypatch, capf
     assert capfd.readouterr().err.startswith("interrupted, not saved: ")
 
 
+def test_ranks_that_save_after_an_interrupt_are_waited_for(background, monkeypatch, capfd):
+    monkeypatch.setitem(agent._GRACE, 130, 0.5)
+    saving = """time.sleep(0.05)
+    if (place / f"heard-{rank}").exists():
+        heartbeat.tell(5, "saving")
+        time.sleep(1.5)
+        sys.exit(130)
+"""
+    launcher = background(f"STUBBORN = True\n{WAITING}".replace("time.sleep(0.05)", saving))
+    os.kill(launcher.pid, signal.SIGINT)
+    launcher.join(10)
+    assert launcher.exitcode == 130
+    told = capfd.readouterr().err
+    assert "still evaluating or saving: the run stops after that" in told and "not saved" not in told
+
+
 def test_the_folder_of_a_running_launcher_is_left_alone(background, start, tmp_path, monkeypatch):
     monkeypatch.setattr(launcher_module, "_SETTLED", 0.0)
     background(f"STUBBORN = True\n{WAITING}")

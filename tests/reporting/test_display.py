@@ -45,6 +45,26 @@ def test_a_narrator_first_gets_earlier_log_points_without_printing_them(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_number_that_was_not_finite_is_left_out_for_a_narrator(capsys):
+    heard = []
+    Narrated(PlainLines(TAGS), lambda step, metrics: [str(heard.append(metrics))], [{"step": 1, "a": None, "b": 2.0}])
+    assert heard == [{"step": 1, "b": 2.0}] and capsys.readouterr().out == ""
+
+
+def test_a_narrator_that_fails_costs_one_warning(capsys):
+    lines = Narrated(PlainLines(TAGS), narrate, past=[{"step": 10}])
+    lines.begin(1000)
+    lines.progress(500, {})
+    lines.progress(510, {"train/loss": 0.25})
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        "warning: the workload's own lines: KeyError: 'train/loss'; left out",
+        "step 500/1,000  ",
+        "game 51",
+        "  loss 0.2",
+    ]
+
+
 def test_lines_in_quick_succession_are_held_back_and_the_last_is_shown_at_the_end(capsys):
     lines = PlainLines(TAGS)
     lines.begin(1000)

@@ -197,6 +197,26 @@ def test_a_hanging_logger_is_left_behind_and_full_queues_drop(monkeypatch, caplo
     assert metrics._LONGEST_WAIT <= 10.0
 
 
+def test_a_full_queue_is_told_the_end_in_place_of_its_oldest_point(monkeypatch):
+    monkeypatch.setattr(loggers, "_QUEUE_LENGTH", 2)
+    release = threading.Event()
+    logger = Background("W&B", release.wait)
+    for step in (1, 2):
+        logger.offer(step, 0.0, {})
+    logger.finish()
+    assert list(logger._queue.queue) == [(2, 0.0, {}), None]
+    release.set()
+
+
+def test_the_end_of_a_logger_that_failed_waits_for_nothing(monkeypatch):
+    monkeypatch.setattr(loggers, "_QUEUE_LENGTH", 1)
+    logger = Background("W&B", lambda: 1 / 0)
+    logger._thread.join()
+    logger._queue.put((1, 0.0, {}))
+    logger.finish()
+    assert list(logger._queue.queue) == [(1, 0.0, {})]
+
+
 def test_a_logger_that_raises_is_one_warning_wherever_it_raises(caplog):
     def refuses(*_):
         raise SystemExit("no login\nsecond line")

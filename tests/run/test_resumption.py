@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from lockstep.algorithms.ppo.learner import PPOLearner
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
 from lockstep.errors import NoValidCheckpoint, UserError
@@ -92,6 +93,7 @@ def put(name, value):
 
 
 OPTIMIZER, LANE, MODEL = "optimizer.safetensors", "lanes/lane-00.safetensors", "model.safetensors"
+LEFT = {"before": 64, "evaluates": False, "reviewed": True}
 FOREIGN = {
     "a model in place of the optimiser": lambda p: reseal(p, OPTIMIZER, (p / MODEL).read_bytes()),
     "an empty optimiser": lambda p: reseal(p, OPTIMIZER, encode({})),
@@ -113,6 +115,13 @@ FOREIGN = {
     "a state without the loop's notes": lambda p: change_state(p, lambda s: s.pop("loop")),
     "a loop without its best": lambda p: change_state(p, lambda s: s["loop"].pop("best")),
     "a best that is no number": lambda p: change_state(p, lambda s: s["loop"].update(best=float("nan"))),
+    "an update without its reports": lambda p: change_state(p, lambda s: s["loop"].update(after_update=LEFT)),
+    "reports that are no numbers": lambda p: change_state(
+        p, lambda s: s["loop"].update(after_update=LEFT | {"reports": {"a": [1, 2, 3, "x"]}})
+    ),
+    "an update before the first": lambda p: change_state(
+        p, lambda s: s["loop"].update(after_update=LEFT | {"reports": {}, "before": -1})
+    ),
     "steps of 400 digits": lambda p: change_state(p, lambda s: s.update(steps=10**400)),
     "steps below zero": lambda p: change_state(p, lambda s: s.update(steps=-64)),
     "steps in words": lambda p: change_state(p, lambda s: s.update(steps="128")),
@@ -153,6 +162,14 @@ def test_a_changed_setting_is_an_error_that_names_it_and_no_damage(newest):
     with pytest.raises(UserError, match="a run keeps its network"):
         go_on(newest, CONFIG.replace(grid_size=CONFIG.workload.grid_size + 4))
     assert go_on(newest, CONFIG.replace(n_steps=16, learning_rate=1e-5))[0] == 128
+
+
+def test_a_state_that_cannot_be_loaded_under_changed_settings_says_why_and_what_to_do(newest, monkeypatch):
+    config = CONFIG.replace(learning_rate=1e-5)
+    monkeypatch.setattr(PPOLearner, "load", lambda *_: [][1])
+    problem = r"so it cannot be resumed \(IndexError: list index out of range\); give the settings it had$"
+    with pytest.raises(UserError, match=problem):
+        go_on(newest, config)
 
 
 def test_a_foreign_optimiser_is_found_under_changed_settings_too(newest):

@@ -135,6 +135,104 @@ def pass_points(world, told):
     return 0
 
 
+def test_ranks_with_unequal_work_pass_equally_many_points(ranks):
+    # In the second case the request comes while rank 0, without any work, and rank 1 wait for rank 2.
+    assert ranks.run(pass_unequally, 0, ranks=3) == [0, 0, 0]
+    assert ranks.run(pass_unequally, 60, ranks=3) == [PREEMPTED] * 3
+
+
+def pass_unequally(world, told_at):
+    """Pass 50 points for each lower rank, and then those of the others; rank 2 is told at its point `told_at`."""
+    passed = [0]
+    points = SafePoints(world, lambda: PREEMPTED if told_at and passed[0] >= told_at else 0)
+    points.open(True)
+    try:
+        for _ in range(50 * world.rank):
+            passed[0] += 1
+            points("evaluating")
+        while points("evaluating", False):
+            pass
+    except UpdateAbandoned as abandoned:
+        return abandoned.request
+    # Whatever follows is a collective of all ranks.
+    return world.agree(0)
+
+
+class RequestInEvaluation:
+    """Stands in for StopRequest: a request that comes to one rank alone once an evaluation has begun."""
+
+    def __init__(self, begun):
+        self._begun = begun
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def flag(self):
+        return PREEMPTED if self._begun() else 0
+
+
+def train_evaluating(world, workload, text, folder, stops_in):
+    """Train a run, and stop it in its evaluation number `stops_in`; what was said, and the hash. By every rank."""
+    chosen, learners, evaluations = registry.load(workload), [], []
+    config = chosen.read_config(text)
+
+    def build(config, world):
+        learner = chosen.build(config, world)
+        evaluate = learner.evaluate
+        learner.evaluate = lambda *given: (evaluations.append(given), evaluate(*given))[1]
+        learners.append(learner)
+        return learner
+
+    told = world.rank == world.size - 1
+    request = RequestInEvaluation(lambda: told and stops_in and len(evaluations) >= stops_in)
+    with mock.patch.object(loop, "LONG_UPDATE", 1e9), mock.patch.object(loop, "StopRequest", lambda answer: request):
+        try:
+            session.train(RunDirectory.named(Path(folder), "run"), workload, config, world, build, [])
+        except StoppedOnRequest as stopped:
+            return str(stopped), learners[0].updates
+    return "", checkpoint.weights_hash(dict(learners[0].model.state_dict()))
+
+
+def log_of(folder):
+    """The log points of a run, without what depends on the clock and the machine."""
+    apart = ("time", "system/")
+    points = RunDirectory(Path(folder) / "run").log_points()
+    return [{tag: value for tag, value in point.items() if not tag.startswith(apart)} for point in points]
+
+
+RL = {"eval_every": 512, "eval_episodes": 5, "log_every": 100, "max_updates": 6}
+EPOCHS = {"eval_every": 10**9, "log_every": 100, "epochs": 3, "patience": 1, "min_epochs": 3, "max_updates": 0}
+# The smallest league and network, in few batches.
+EPOCHS |= {"matches": 10, "drop_relations": "ball", "batch_size": 512}
+EVALUATED = [
+    ("snake", "fast", 2, RL),
+    ("snake", "exact", 3, RL),
+    ("control", "fast", 2, RL | {"eval_every": 2, "eval_episodes": 1}),
+    ("cricket", "fast", 2, EPOCHS),
+]
+
+
+@pytest.mark.parametrize(("workload", "sync", "size", "changes"), EVALUATED)
+def test_an_evaluation_that_a_stop_abandoned_follows_after_the_resume(ranks, tmp_path, workload, sync, size, changes):
+    if workload == "cricket":
+        changes = changes | {"cache_dir": str(tmp_path / "cache")}
+    text = settings(workload, sync=sync, **changes)
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    _, undisturbed = ranks.run(train_evaluating, workload, text, str(whole), 0, ranks=size)[0]
+    # For an epoch's end the loop asks again for what the learner has just validated: the third is the second epoch's.
+    answers = ranks.run(train_evaluating, workload, text, str(folder), 3 if "epochs" in changes else 2, ranks=size)
+    assert answers == [answers[0]] * size and answers[0][0].endswith("saved: the same command continues from there")
+    assert len(log_of(folder)) < len(log_of(whole))
+    _, resumed = ranks.run(train_evaluating, workload, text, str(folder), 0, ranks=size)[0]
+    assert resumed == undisturbed
+    assert log_of(folder) == log_of(whole)
+    assert RunDirectory(folder / "run").status().best_score == RunDirectory(whole / "run").status().best_score
+
+
 SLOW = """
 import sys, time
 from lockstep.algorithms.ppo import learner

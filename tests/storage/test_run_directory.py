@@ -385,3 +385,14 @@ def test_a_new_run_has_its_name_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), real(fd)))
     RunDirectory(tmp_path / "runs" / "mine").prepare()
     assert {str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "runs" / "mine")} <= set(synced)
+
+
+def test_an_older_checkpoints_best_does_not_replace_a_newer_one(tmp_path):
+    run = begun(tmp_path / "a")
+    run.note_best(-0.5)
+    # As written by the thread of checkpoints, from a snapshot that was taken before that evaluation.
+    run.write_status("running", 100, -0.75)
+    assert (run.status().step, run.status().best_score) == (100, -0.5)
+    # In another process the notes of the checkpoint decide: what came later may have been set aside.
+    RunDirectory(tmp_path / "a").write_status("running", 100, -0.75)
+    assert run.status().best_score == -0.75

@@ -45,7 +45,7 @@ def train_briefly(world: World, workload: str, config_text: str, updates: int, o
     """Train for some updates; rank 0 writes weights and optimiser to files. Called by every rank."""
     learner = open_learner(world, workload, config_text)
     for _ in range(updates):
-        reports = learner.step()
+        reports = learner.advance()
     return _leave(world, learner, reports, Path(output))
 
 
@@ -64,7 +64,7 @@ def walk(
         place = Path(output) / str(number)
         start = checkpoint.save(place, learner.state(), world=divided, step=learner.steps, workload=workload, extra={})
         for _ in range(length):
-            reports = learner.step()
+            reports = learner.advance()
         answers[str(number)] = {"start": str(start), **_leave(world, learner, reports, place)}
     return answers
 
@@ -89,7 +89,7 @@ def redo(
             _nudge(snapshot.model, nudge)
         learner.load(snapshot)
         for _ in range(length):
-            reports = learner.step()
+            reports = learner.advance()
         answers[name] = _leave(world, learner, reports, Path(output) / name)
     return answers
 
@@ -138,7 +138,7 @@ def _timed(world: World, learner: Learner, updates: int) -> dict[str, float]:
     world.barrier("start of a measurement")
     start = time.perf_counter()
     for _ in range(updates):
-        learner.step()
+        learner.advance()
     # Kernels run asynchronously: without this, only their launches would be timed.
     world.device_barrier()
     return {"steps": learner.steps - before, "seconds": time.perf_counter() - start}
@@ -179,7 +179,7 @@ def time_rehearsal(world: World, workload: str, config_text: str, ranks: int, up
     before = learner.steps
     start = time.perf_counter()
     for _ in range(updates):
-        learner.step()
+        learner.advance()
     world.device_barrier()
     seconds = time.perf_counter() - start
     return {"steps": learner.steps - before, "seconds": seconds, "exchanges": rehearsed.tally.take()}
@@ -210,13 +210,13 @@ def profile_updates(world: World, workload: str, config_text: str, updates: int)
     measured = MeasuredWorld.of(world)
     learner = open_learner(measured, workload, config_text)
     # The first update compiles and allocates; its times are discarded.
-    learner.step()
+    learner.advance()
     learner.timings(), measured.watch.take()
     before, gradients_before = learner.steps, learner.gradient_updates
     world.barrier("start of a measurement")
     start = time.perf_counter()
     for _ in range(updates):
-        learner.step()
+        learner.advance()
     world.device_barrier()
     seconds = time.perf_counter() - start
     parts = {"idle": 0.0, "sync": 0.0, "learning": 0.0} | measured.watch.take() | learner.timings()
@@ -230,7 +230,7 @@ def count_operations(world: World, workload: str, config_text: str) -> dict[str,
     """Floating-point operations of this rank's networks in one update, and the update's steps. Called by every rank."""
     learner = open_learner(world, workload, config_text)
     with FlopCounterMode(display=False) as counter:
-        learner.step()
+        learner.advance()
     return {"steps": learner.steps, "operations": counter.get_total_flops()}
 
 

@@ -71,20 +71,13 @@ def resolve(
 
 
 def _from_flags(schema: Schema, words: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Each setting's value and where it was given; UserError if it is given twice, with different values."""
+    """Each setting's value and where it was given; of one that is given twice the last."""
     found: dict[str, tuple[Any, str]] = {}
     for given in read_flags(schema, words):
         setting = find_setting(schema, given)
         if setting is None:
             continue
-        value = read_value(setting, given)
-        before, where = found.get(setting.name, (value, given.where))
-        if value != before:
-            raise UserError(
-                f"{setting.name} {shown(given.text)} ({given.where}): given before, as {shown(before)} ({where}); "
-                "give it once"
-            )
-        found[setting.name] = value, given.where
+        found[setting.name] = read_value(setting, given), given.where
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from lockstep.errors import RunFailed, StoppedOnRequest
 from lockstep.launch.failures import Exit
 from lockstep.launch.fork_server import Child, ForkServer
-from lockstep.launch.heartbeat import FINISHED
+from lockstep.launch.heartbeat import EVALUATING, FINISHED, SAVING
 from lockstep.launch.heartbeat_monitor import HeartbeatMonitor
 from lockstep.launch.rank_setup import RankSetup
 from lockstep.launch.rendezvous import Place, Rendezvous
@@ -100,7 +100,7 @@ class Agent:
             while running := self._look():
                 self._end_the_silent(running)
                 self._follow_rendezvous()
-                if self._deadline is not None and time.monotonic() > self._deadline:
+                if self._deadline is not None and time.monotonic() > self._deadline and not self._waits_on(running):
                     # Noted first: their SIGKILL must not be reported as a kill from outside.
                     self._ended_by_us.update(running)
                     for process in running.values():
@@ -157,6 +157,20 @@ class Agent:
         # Each rank runs in its own session, so the terminal's Ctrl-C and SIGHUP reach the launcher only. SIGHUP is
         # forwarded as SIGTERM: both mean save and stop.
         self._signal_ranks(signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number)
+
+    def _waits_on(self, running: dict[int, Process]) -> bool:
+        """Whether the deadline of a first Ctrl-C is put off: ranks that evaluate or save get there by themselves.
+
+        Those whose heartbeat stops are ended all the same (see `_end_the_silent`).
+        """
+        sections = {self._setup.heartbeats[rank].read().section for rank in running}
+        # After a crash the others wait in vain for that rank.
+        crashed = any(found.code not in (0, INTERRUPTED) for found in self._exits.values())
+        if self._requests != [signal.SIGINT] or crashed or not sections & {EVALUATING, SAVING}:
+            return False
+        self._deadline = time.monotonic() + _GRACE[INTERRUPTED]
+        self._say("still evaluating or saving: the run stops after that; Ctrl-C again stops it at once without saving")
+        return True
 
     def _signal_ranks(self, number: int) -> None:
         for process in list(self._processes.values()):

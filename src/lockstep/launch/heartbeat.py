@@ -12,6 +12,8 @@ VARIABLE = "LOCKSTEP_HEARTBEAT"
 """The environment variable that holds the path of a rank's heartbeat file."""
 FINISHED = "finished"
 """The section a rank reports once no other rank waits for it any more."""
+EVALUATING, SAVING = "evaluating", "saving"
+"""Sections that may take minutes and end by themselves: a launcher that was asked to stop waits for them."""
 INTERVAL = 0.5
 """Seconds between two beats."""
 

@@ -222,11 +222,23 @@ class Narrated:
     """A display that also prints a workload's own lines."""
 
     def __init__(self, display: Display, narrate: Narrator, past: Iterable[Mapping[str, float]]) -> None:
-        self._display, self._narrate = display, narrate
+        self._display, self._narrator = display, narrate
+        self._complained = False
         # A narrator may keep state (best scores, averages): after a resume it first gets the earlier log points. Its
         # lines about those were printed before.
         for metrics in past:
-            narrate(int(metrics["step"]), metrics)
+            # Numbers that were not finite are null in the log.
+            self._narrate(int(metrics["step"]), {tag: value for tag, value in metrics.items() if value is not None})
+
+    def _narrate(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """The workload's lines; where it fails, none, and one warning for the whole run."""
+        try:
+            return self._narrator(step, metrics)
+        except Exception as error:  # a workload's own code may raise anything, and a display must not end a run
+            if not self._complained:
+                self._display.say(f"{WARNING}the workload's own lines: {type(error).__name__}: {error}; left out")
+            self._complained = True
+            return []
 
     def say(self, line: str) -> None:
         """Print a line."""

@@ -11,7 +11,7 @@ from lockstep.errors import LockstepError, from_json, to_json
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.health import StragglerWatch
 from lockstep.reporting.log_sinks import LoggedRun
-from lockstep.reporting.metrics import MetricsLog, Stats, merge, reduce
+from lockstep.reporting.metrics import MetricsLog, Stats, as_json, from_numbers, merge, reduce
 from lockstep.reporting.monitor import ProcessUse, Telemetry
 from lockstep.storage.disk import write_atomically
 
@@ -36,6 +36,8 @@ class Journal:
         self.warnings: list[str] = []
         """Messages for the user; whoever prints them removes them."""
         self._reports: list[Stats] = []
+        # Over all ranks, from before a stop.
+        self._earlier: Stats = {}
         self._timings: dict[str, float] = {}
         self._evaluation: dict[str, float] = {}
         self._updates = 0
@@ -71,8 +73,23 @@ class Journal:
         merged = zip(self._reports or [{} for _ in reports], reports, strict=True)
         self._reports = [merge([old, new]) for old, new in merged]
         self._updates += 1
+        self.note_timings(timings)
+
+    def note_timings(self, timings: dict[str, float]) -> None:
+        """Add this rank's seconds by part, of an update or of an evaluation after it."""
         for part, seconds in timings.items():
             self._timings[part] = self._timings.get(part, 0.0) + seconds
+
+    def unwritten(self) -> dict[str, list[float]]:
+        """The reports since the last log point, as JSON for a checkpoint. Called by every rank; the same on all."""
+        return as_json(self._reduced())
+
+    def take_up(self, unwritten: dict[str, list[float]]) -> None:
+        """Continue a log point from what `unwritten` returned before a stop."""
+        self._earlier = from_numbers(unwritten)
+
+    def _reduced(self) -> Stats:
+        return merge([self._earlier, reduce(self._reports, self._world)])
 
     def note_evaluation(self, evaluation: Evaluation) -> None:
         """Keep an evaluation's means for the next log point, and write all of it to evaluation.json."""
@@ -93,7 +110,7 @@ class Journal:
         world = self._world
         elapsed = max(time.monotonic() - self._last_time, 1e-9)  # two log points may share a tick of the clock
         done = step - (self._last_step or 0)
-        reduced = reduce(self._reports, world)
+        reduced = self._reduced()
         # Without observations (no episode ended) a tag is left out.
         metrics = {tag: stat.mean for tag, stat in reduced.items() if stat.count}
         if "rollout/return_mean" in reduced:
@@ -129,7 +146,7 @@ class Journal:
             metrics |= self._telemetry.latest()
         if self._log is not None:
             self._log.write(step, metrics, fingerprint())
-        self._reports, self._timings, self._evaluation, self._updates = [], {}, {}, 0
+        self._reports, self._earlier, self._timings, self._evaluation, self._updates = [], {}, {}, {}, 0
         self.start(step)
         return metrics
 

@@ -1,5 +1,6 @@
 """Loggers behind a queue: they may fail, hang or be missing, and training neither waits nor stops."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -46,19 +47,22 @@ class Background:
         except queue.Full:
             self._complain("far behind or hanging, points are dropped")
 
-    def finish(self, deadline: float) -> None:
-        """Let the thread end after the queued log points; waits only if the queue is full."""
-        try:
-            # None tells the thread to finish.
-            self._queue.put(None, timeout=max(deadline - time.monotonic(), 0.001))
-        except queue.Full:
-            self._complain("hanging")
+    def finish(self) -> None:
+        """Let the thread end after the queued log points, without waiting for it."""
+        if not self._thread.is_alive():
+            return
+        if self._queue.full():
+            # The thread may have taken one meanwhile; then there is room as well.
+            with contextlib.suppress(queue.Empty):
+                self._queue.get_nowait()
+        # None tells the thread to finish. Nobody else adds to the queue, so there is room now.
+        self._queue.put_nowait(None)
 
     def close(self, deadline: float) -> None:
         """Wait for the queued log points, until the deadline (of time.monotonic)."""
         if not self._thread.is_alive():
             return
-        self.finish(deadline)
+        self.finish()
         # A moment even if others have used up the time: this one may have finished long ago.
         self._thread.join(max(deadline - time.monotonic(), 0.1))
         # A daemon thread: the process can exit although it hangs.

@@ -93,9 +93,18 @@ def reduce(parts: list[Stats], world: "World") -> Stats:
     and the bits do not depend on the number of ranks.
     """
     # As JSON on the control group: Python's floats survive it bit for bit, infinities and NaN included.
-    mine = [{tag: [s.sum, s.count, s.minimum, s.maximum] for tag, s in part.items()} for part in parts]
-    gathered = [part for rank_parts in world.gather_json(mine) for part in rank_parts]
-    return merge({tag: Stat(*numbers) for tag, numbers in part.items()} for part in gathered)
+    gathered = world.gather_json([as_json(part) for part in parts])
+    return merge(from_numbers(part) for rank_parts in gathered for part in rank_parts)
+
+
+def as_json(stats: Stats) -> dict[str, list[float]]:
+    """Sum, count, minimum and maximum of every tag."""
+    return {tag: [stat.sum, stat.count, stat.minimum, stat.maximum] for tag, stat in stats.items()}
+
+
+def from_numbers(numbers: Mapping[str, Iterable[float]]) -> Stats:
+    """What `as_json` was given."""
+    return {tag: Stat(*of_tag) for tag, of_tag in numbers.items()}
 
 
 class MetricsLog:
@@ -160,7 +169,7 @@ class MetricsLog:
         deadline = time.monotonic() + _LONGEST_WAIT
         # All of them first, so that a slow one does not take the time of the others.
         for logger in self._loggers:
-            logger.finish(deadline)
+            logger.finish()
         for logger in self._loggers:
             logger.close(deadline)
 

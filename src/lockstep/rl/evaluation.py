@@ -14,6 +14,8 @@ Act = Callable[[Tensor, Any], Tensor]
 """A policy: (observation, environment) -> actions; scripted policies read the environment's state."""
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Records a step as a CUDA graph (see compute.graphs), or returns it unchanged."""
+SafePoint = Callable[[bool], bool]
+"""(whether this rank is busy) -> whether any rank may be (see run.safe_points)."""
 Episode = tuple[float, int, dict[str, float]]
 """Return, length, and what the environment reports about it."""
 HOSTED_AT_ONCE = 128
@@ -29,16 +31,20 @@ def evaluate(
     tag: str,
     record: Record = lambda step: step,
     at_once: int | None = None,
+    safe_point: SafePoint = lambda busy: False,
 ) -> Evaluation:
     """Play episodes 0..episodes-1, each in the environment with its number. Called by every rank.
 
     `tag`: the workload's name, under which the environment's own numbers are reported. `at_once`: most episodes that a
-    rank plays in parallel; None = all of them.
+    rank plays in parallel; None = all of them. `safe_point`: passed after every step; it may raise on all ranks.
     """
     played: list[Episode] = []
     for group in _groups(world, episodes):
         for numbers in group.split(at_once or len(group)):
-            played += play_out(make_env(numbers), act, record)
+            played += play_out(make_env(numbers), act, record, safe_point)
+    # Episodes differ in length, and ranks in their number of episodes: this one answers until the last rank is done.
+    while safe_point(False):
+        pass
     # In rank order, and ranks own contiguous lanes, so the lists are in the order of episode numbers.
     everything = [episode for part in world.gather_json(played) for episode in part]
     return Evaluation(
@@ -57,7 +63,9 @@ def _groups(world: World, episodes: int) -> list[Tensor]:
     return [torch.arange(share.start, share.stop, device=world.device) for share in groups if len(share)]
 
 
-def play_out(env: BatchedEnv, act: Act, record: Record = lambda step: step) -> list[Episode]:
+def play_out(
+    env: BatchedEnv, act: Act, record: Record = lambda step: step, safe_point: SafePoint = lambda busy: False
+) -> list[Episode]:
     """Play the first episode of every environment."""
     play = _Play(env, act)
     step = record(play.step)
@@ -66,6 +74,7 @@ def play_out(env: BatchedEnv, act: Act, record: Record = lambda step: step) -> l
     while steps % 16 or bool(play.playing.any()):
         step()
         steps += 1
+        safe_point(True)
     return play.episodes()
 
 

@@ -56,9 +56,10 @@ class Learner(ABC):
     evaluation_due: bool = False
     """Whether the learner itself asks for an evaluation now, e.g. at the end of an epoch."""
 
-    safe_point: Callable[[str], None] = staticmethod(lambda part: None)
+    safe_point: Callable[..., bool] = staticmethod(lambda part, busy=True: False)
     """To be called, with the part of the update (acting, learning), wherever a long update may be abandoned: between
-    environment steps and gradient steps, by all ranks equally often. Without such calls an update always ends."""
+    environment steps and gradient steps, by all ranks equally often. Without such calls an update always ends. In an
+    evaluation the part is `evaluating`; `busy` is for ranks with unequal work (see run.safe_points)."""
 
     data_record: Mapping[str, str] = MappingProxyType({})
     """Facts about the data, its `digest` among them, which are kept with the weights; empty if there are none."""
@@ -71,6 +72,19 @@ class Learner(ABC):
     @abstractmethod
     def step(self) -> list[Stats]:
         """One update; returns the metrics of each cohort of this rank."""
+
+    def review(self) -> None:  # noqa: B027 - most learners have nothing to do here
+        """What an update is followed by before `done` is asked, such as a validation that decides on early stopping.
+
+        Called once after every `step`. A stop may abandon it at a safe point: it is then called again after the resume,
+        so whatever it changes of the learner comes after its last safe point.
+        """
+
+    def advance(self) -> list[Stats]:
+        """`step` and `review`, for whoever trains without the loop."""
+        reports = self.step()
+        self.review()
+        return reports
 
     @abstractmethod
     def evaluate(self, episodes: int, seed: int) -> Evaluation:

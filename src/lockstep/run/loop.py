@@ -2,13 +2,13 @@
 
 import time
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from lockstep import failpoints
 from lockstep.compute.random import derive_seed
 from lockstep.config.config import AnyConfig
 from lockstep.distributed.world import World
-from lockstep.launch.heartbeat import Heartbeat
+from lockstep.launch.heartbeat import EVALUATING, SAVING, Heartbeat
 from lockstep.launch.stop_request import StopRequest, leave
 from lockstep.reporting.display import WARNING, Display
 from lockstep.reporting.fingerprints import Fingerprints
@@ -17,6 +17,7 @@ from lockstep.reporting.journal import Journal
 from lockstep.run.learner import Learner
 from lockstep.run.safe_points import SafePoints, UpdateAbandoned
 from lockstep.storage import checkpoint
+from lockstep.storage.outline import AFTER_UPDATE
 from lockstep.storage.run_events import Kind
 
 LONG_UPDATE = 5.0
@@ -26,10 +27,10 @@ LONG_UPDATE = 5.0
 class Keeper(Protocol):
     """Stores what must outlive the process."""
 
-    def save(self, notes: dict[str, float]) -> None:
+    def save(self, notes: dict[str, Any]) -> None:
         """Start a checkpoint, which is written while training continues. Called by every rank."""
 
-    def keep(self, notes: dict[str, float]) -> None:
+    def keep(self, notes: dict[str, Any]) -> None:
         """Keep the state as it is now in memory, if there is room, for `save_kept`. Called by every rank."""
 
     def save_kept(self) -> str:
@@ -59,15 +60,20 @@ class Loop:
         self._fingerprints = Fingerprints(lambda: checkpoint.weights_hash(dict(learner.model.state_dict())))
         self._heartbeat = Heartbeat.of_this_rank()
         self._finite = FiniteWatch(world, config.run.nonfinite_limit, learner.updates)
-        self.notes: dict[str, float] = {"best": float("-inf"), "seconds": 0.0}
-        """The loop's own state, which checkpoints keep: the best score, and seconds of training."""
+        self.notes: dict[str, Any] = {"best": float("-inf"), "seconds": 0.0}
+        """The loop's own state, which checkpoints keep: the best score, seconds of training, and AFTER_UPDATE."""
 
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
-        finished = self._finished()
         with StopRequest(self._display.answer) as request:
             safe_points = SafePoints(self._world, lambda: request.flag)
             self._learner.safe_point = safe_points
+            if left := self.notes.pop(AFTER_UPDATE, None):
+                self._journal.take_up(left["reports"])
+                # A copy: a checkpoint that is being written may hold the same note.
+                finished = self._complete_or_stop(dict(left), safe_points)
+            else:
+                finished = self._finished()
             # How long the first update takes is not known. Before it the run is where a restart begins in any case.
             is_long = True
             while not finished:
@@ -77,42 +83,67 @@ class Loop:
                 if flag:
                     self._save(last=True)
                     leave(flag, self._learner.steps)
-                start = time.monotonic()
                 # A short update is finished before a stop.
                 safe_points.open(bool(any_long))
                 if any_long:
                     self._keeper.keep(self.notes)
-                finished = self._update_or_stop()
-                is_long = time.monotonic() - start > LONG_UPDATE
+                before = self._learner.steps
+                is_long = self._update_or_stop() > LONG_UPDATE
+                left = {"before": before, "evaluates": self._learner.evaluation_due, "reviewed": False}
+                finished = self._complete_or_stop(left, safe_points)
         self._save(last=True)
 
-    def _update_or_stop(self) -> bool:
-        """One update; a stop request abandons it if it is a long one. Returns whether the run is finished."""
-        steps, updates = self._learner.steps, self._learner.updates
+    def _update_or_stop(self) -> float:
+        """One update; a stop request abandons it if it is a long one. Returns its seconds."""
+        learner = self._learner
+        steps, updates, start = learner.steps, learner.updates, time.monotonic()
+        self._heartbeat.tell(steps, "learning")
+        failpoints.reach_update(updates, learner.model)
         try:
-            return self._update()
+            reports = learner.step()
         except UpdateAbandoned as abandoned:
-            self._learner.steps, self._learner.updates = steps, updates
+            learner.steps, learner.updates = steps, updates
+            self._heartbeat.tell(steps, SAVING)
             leave(abandoned.request, steps, self._keeper.save_kept())
-
-    def _update(self) -> bool:
-        """One update, and what is due after it; returns whether the run is finished."""
-        learner, config = self._learner, self._config
-        before, start = learner.steps, time.monotonic()
-        self._heartbeat.tell(before, "learning")
-        failpoints.reach_update(learner.updates, learner.model)
-        reports = learner.step()
         self._journal.note(reports, learner.timings())
         self._warn(self._finite.note(learner.updates, reports))
-        self.notes["seconds"] += time.monotonic() - start
-        self._heartbeat.tell(learner.steps, "logging, evaluating or saving")
+        seconds = time.monotonic() - start
+        self.notes["seconds"] += seconds
+        return seconds
+
+    def _complete_or_stop(self, left: dict[str, Any], safe_points: SafePoints) -> bool:
+        """Do what is due after an update, or leave it to the resume; returns whether the run is finished.
+
+        `left`: the step before the update, whether the learner asks for an evaluation, and whether it has reviewed.
+        """
+        # Also in an evaluation that is short: nothing is lost with it, and no copy has to be kept.
+        safe_points.open(True)
+        try:
+            return self._complete(left)
+        except UpdateAbandoned as abandoned:
+            # The log point that was to hold the evaluation is written after the resume, with what belongs to it.
+            self.notes[AFTER_UPDATE] = {**left, "reports": self._journal.unwritten()}
+            self._save(last=True)
+            leave(abandoned.request, self._learner.steps)
+
+    def _complete(self, left: dict[str, Any]) -> bool:
+        """Review, evaluate, log and save, as far as each is due; returns whether the run is finished."""
+        learner, config, before = self._learner, self._config, left["before"]
+        self._heartbeat.tell(learner.steps, EVALUATING)
+        if not left["reviewed"]:
+            start = time.monotonic()
+            learner.review()
+            left["reviewed"] = True
+            self.notes["seconds"] += time.monotonic() - start
         finished = self._finished()
         if config.run.check_every and learner.updates % config.run.check_every == 0:
             self.compare_replicas()
-        due = learner.evaluation_due or _crossed(before, learner.steps, config.run.eval_every)
+        due = left["evaluates"] or _crossed(before, learner.steps, config.run.eval_every)
         evaluates = bool(config.run.eval_every) and (finished or due)
         if evaluates:
             self.evaluate()
+        self._journal.note_timings(learner.timings())
+        self._heartbeat.tell(learner.steps, "logging")
         if finished or evaluates or learner.updates % config.run.log_every == 0:
             fingerprint = partial(self._fingerprints.for_log, learner.updates)
             self._display.progress(learner.steps, self._journal.write(learner.steps, fingerprint))
@@ -157,6 +188,7 @@ class Loop:
         return bool(self._world.agree(int(bool(enough or late))))
 
     def _save(self, last: bool = False) -> None:
+        self._heartbeat.tell(self._learner.steps, SAVING)
         # Never save weights that differ between ranks: a checkpoint holds one copy for all of them.
         self.compare_replicas()
         self._keeper.save(self.notes)

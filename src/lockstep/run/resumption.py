@@ -40,12 +40,12 @@ class Resumption:
     _counters: dict[str, Any] = field(default_factory=dict)
     """What the learner keeps in state.json, as it is before loading."""
 
-    def take_up(self) -> tuple[Path, dict[str, float]] | None:
+    def take_up(self) -> tuple[Path, dict[str, Any]] | None:
         """Load the newest usable checkpoint; returns its path and the loop's notes, or None if there is none."""
         # On all ranks at once: a learner may create parts of itself on first use, and all ranks must do so together.
         self._counters = self.learner.state().state
         while (path := self._newest()) is not None:
-            notes: dict[str, float] = {}
+            notes: dict[str, Any] = {}
             problem = self._agreed(self._problem, path) or self._agreed(self._load, path, notes)
             if not problem:
                 return path, notes
@@ -124,7 +124,7 @@ class Resumption:
         # Other shapes that follow from settings are left to the learner: it may accept them, or name the setting.
         return ""
 
-    def _load(self, path: Path, notes: dict[str, float]) -> str:
+    def _load(self, path: Path, notes: dict[str, Any]) -> str:
         try:
             snapshot = checkpoint.load(path, self.world.lanes.mine, expect=self._expected())
         except NoValidCheckpoint as damage:
@@ -150,7 +150,7 @@ class Resumption:
         changed = self._changed(checkpoint.read_manifest(path))
         if changed:
             raise UserError(
-                f"{path} was made with {changed}: give the settings it had; so it cannot be resumed ({problem})"
+                f"{path} was made with {changed}, so it cannot be resumed ({problem}); give the settings it had"
             )
         return problem
 

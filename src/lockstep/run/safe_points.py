@@ -1,4 +1,4 @@
-"""Safe points: places inside a long update at which all ranks can abandon it together, to stop within seconds."""
+"""Safe points: places in a long update or evaluation at which all ranks can abandon it, to stop within seconds."""
 
 import time
 from collections.abc import Callable
@@ -8,12 +8,16 @@ from lockstep.distributed.world import World
 
 # The wanted seconds between two questions: less would only cost time, more would let a user wait.
 _SHORTEST, _LONGEST = 0.5, 1.0
-# A question carries the request and, below it, the milliseconds since the last question.
-_REQUEST = 1 << 32
+# A question carries the request, below it whether a rank is busy, and below that the milliseconds since the last one.
+_BUSY = 1 << 32
+_REQUEST = 2 * _BUSY
 
 
 class UpdateAbandoned(Exception):
-    """All ranks left an update halfway because a stop was requested; what the learner holds now is of no use."""
+    """All ranks left an update or an evaluation halfway because a stop was requested.
+
+    After an update what the learner holds is of no use; an evaluation changes nothing of it.
+    """
 
     def __init__(self, request: int) -> None:
         super().__init__(f"stop request {request}")
@@ -35,23 +39,29 @@ class SafePoints:
         self._asked = 0.0
 
     def open(self, is_open: bool) -> None:
-        """Start asking in the update that begins now, or leave it alone. Every rank says the same."""
+        """Start asking in the update or evaluation that begins now, or leave it alone. Every rank says the same."""
         self._open, self._paces, self._asked = is_open, {}, time.monotonic()
 
-    def __call__(self, part: str) -> None:
-        """Pass a safe point in a part of the update (acting, learning); UpdateAbandoned on all ranks to stop."""
+    def __call__(self, part: str, busy: bool = True) -> bool:
+        """Pass a safe point in a part of the update (acting, learning); UpdateAbandoned on all ranks to stop.
+
+        Where ranks have unequal amounts of work, one that is done goes on passing points with `busy` False until this
+        returns False: the world has agreed that no rank is busy any more, and all have passed equally many points.
+        """
         if not self._open:
-            return
+            return False
         # Points of one part may be seconds apart where those of another are milliseconds apart.
         pace = self._paces.setdefault(part, _Pace())
         pace.until_next -= 1
-        if not pace.until_next:
-            self._ask(pace)
+        # Between two questions it is not known whether the others are done.
+        return self._ask(pace, busy) if not pace.until_next else True
 
-    def _ask(self, pace: "_Pace") -> None:
-        since = min(int(1000 * (time.monotonic() - self._asked)), _REQUEST - 1)
-        # The largest over all ranks: any request counts, else the slowest rank's time.
-        request, slowest = divmod(self._world.agree(_REQUEST * self._requested() + since), _REQUEST)
+    def _ask(self, pace: "_Pace", busy: bool) -> bool:
+        since = min(int(1000 * (time.monotonic() - self._asked)), _BUSY - 1)
+        # The largest over all ranks: any request counts, else whether any is busy, else the slowest rank's time.
+        question = _REQUEST * self._requested() + _BUSY * busy + since
+        request, rest = divmod(self._world.agree(question), _REQUEST)
+        any_busy, slowest = divmod(rest, _BUSY)
         if request:
             raise UpdateAbandoned(request)
         if pace.is_new:
@@ -62,6 +72,7 @@ class SafePoints:
         elif slowest > 1000 * _LONGEST and pace.every > 1:
             pace.every //= 2
         pace.until_next, self._asked = pace.every, time.monotonic()
+        return bool(any_busy)
 
 
 @dataclass

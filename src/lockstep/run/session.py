@@ -29,6 +29,7 @@ from lockstep.storage import checkpoint, weights
 from lockstep.storage.async_checkpointer import AsyncCheckpointer, SaveRequest
 from lockstep.storage.checkpoint_retention import CHECKPOINTS
 from lockstep.storage.manifest import COMPUTED_WITH, MADE_WITH, step_name
+from lockstep.storage.outline import AFTER_UPDATE
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.storage.run_events import Kind, note
 from lockstep.storage.run_status import RunFacts, State
@@ -75,7 +76,7 @@ class Session:
             may_publish=self._make_ready,
         )
 
-    def resume(self, notes: dict[str, float], back: StepBack | None = None) -> bool:
+    def resume(self, notes: dict[str, Any], back: StepBack | None = None) -> bool:
         """Take up the newest checkpoint that verifies and fits, if there is one; or the one to go `back` to.
 
         Going back sets aside what came later, after the checkpoint was loaded: a refused resume changes nothing.
@@ -103,23 +104,25 @@ class Session:
     def _resumption(self, run: RunDirectory, only: Path | None) -> Resumption:
         return Resumption(run, self._workload, self._config, self._world, self.learner, self._say, only)
 
-    def begin(self, reader: ModelReader | None) -> None:
+    def begin(self, notes: dict[str, Any], reader: ModelReader | None) -> None:
         """Start a new run from what its configuration names: another run's checkpoint, a model's weights or nothing."""
         origin = self._config.run
         if origin.branch_from:
-            self._branch(Path(origin.branch_from))
+            self._branch(Path(origin.branch_from), notes)
         elif origin.load_model:
             assert reader is not None, "a run with a load_model needs its workload to read it"
             for line in warm_start(self.learner, self._world, self._config, reader):
                 self._say(line)
 
-    def _branch(self, source: Path) -> None:
+    def _branch(self, source: Path, notes: dict[str, Any]) -> None:
         # Best score and seconds of training stay behind with the source: this run has no best/ yet.
         single = self._world.led(lambda: is_checkpoint(source))
         run = RunDirectory(source.parents[1] if single else source)
         found = self._resumption(run, source if single else None).take_up()
         if found is None:
             raise NoValidCheckpoint(f"{source}: has no checkpoint to branch from")
+        # What its last update is to be followed by may decide how the training goes on.
+        notes |= {name: found[1][name] for name in found[1] if name == AFTER_UPDATE}
         self._say(f"branched from {found[0]} (update {self.learner.updates:,})")
 
     def write_config(self) -> None:
@@ -141,12 +144,12 @@ class Session:
 
         return self._world.led(on_disk)
 
-    def save(self, notes: dict[str, float]) -> None:
+    def save(self, notes: dict[str, Any]) -> None:
         """Begin a checkpoint of the run as it is now; it is written while the training continues."""
         self._checkpointer.save(self._request(notes))
         self._begins_at = self.learner.updates
 
-    def _request(self, notes: dict[str, float]) -> SaveRequest:
+    def _request(self, notes: dict[str, Any]) -> SaveRequest:
         snapshot = self.learner.state()
         snapshot.state["loop"] = dict(notes)
         extra: dict[str, Any] = {"updates": self.learner.updates, "sync": self._world.sync}
@@ -156,7 +159,7 @@ class Session:
         extra |= _data_of(self.learner)
         return SaveRequest(snapshot, self.learner.steps, extra)
 
-    def keep(self, notes: dict[str, float]) -> None:
+    def keep(self, notes: dict[str, Any]) -> None:
         """Keep the run as it is now for `save_kept`, unless a restart would begin here anyway, or memory is short."""
         # The last one first: there need not be room for both.
         self._kept = None
@@ -257,12 +260,12 @@ def train(
         consensus.compare(world, consensus.data_facts(learner.data_digest))
         session = Session(run, workload, config, world, learner, display.say, may_publish, facts or RunFacts())
         try:
-            notes: dict[str, float] = {}
+            notes: dict[str, Any] = {}
             resumed = session.resume(notes, step_back)
             if not resumed:
-                session.begin(reader)
+                session.begin(notes, reader)
             narrator = narrator if detail == "verbose" else None
-            return _conduct(session, run, config, world, learner, display, narrator, notes if resumed else None)
+            return _conduct(session, run, config, world, learner, display, narrator, notes, resumed)
         finally:
             display.close()
 
@@ -275,16 +278,17 @@ def _conduct(
     learner: Learner,
     display: Display,
     narrator: Narrator | None,
-    remembered: dict[str, float] | None,
+    notes: dict[str, Any],
+    resumed: bool,
 ) -> Learner:
-    """Train from where the learner is now; `remembered`: the loop's notes of a resumed run, None for a new one."""
-    resumed = remembered is not None
+    """Train from where the learner is now; `notes`: the loop's, from the checkpoint that the run begins with."""
     failpoints.reach("resume")
     session.write_config()
     failpoints.reach("resume")
     logged = LoggedRun(
         directory=run.path,
-        resume_step=learner.steps if resumed else None,
+        # A log point of an update that was stopped before its evaluation is still to come.
+        resume_step=learner.steps - (AFTER_UPDATE in notes) if resumed else None,
         project=config.run.wandb_project,
         entity=config.run.wandb_entity,
         settings=config.values(),
@@ -296,7 +300,7 @@ def _conduct(
     failpoints.reach("resume")
     session.before_publishing = journal.sync
     loop = Loop(learner, world, config, journal, session, display)
-    loop.notes |= remembered or {}
+    loop.notes |= notes
     journal.start(learner.steps)
     fingerprint = loop.compare_replicas()
     display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
@@ -307,7 +311,7 @@ def _conduct(
         if config.run.branch_from and not resumed:
             # At once: from here on the branch needs its source no more.
             session.save(loop.notes)
-        if learner.done():
+        if learner.done() and AFTER_UPDATE not in notes:
             display.conclude(f"the run is at its end: give it more with {config.length_flag} N")
         display.begin(learner.total_steps)
         loop.run()

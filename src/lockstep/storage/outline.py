@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT = 1000
 """Characters of a text in state.json; no learner comes near it."""
+AFTER_UPDATE = "after_update"
+"""The note of a loop that was stopped after an update, before its evaluation was done: what is left to do."""
 _WHOLE = (MODEL, OPTIMIZER)  # Files that belong to no lane.
 
 
@@ -99,7 +101,21 @@ def state_problem(state: Any, like: Any, where: str = "state.json") -> str:
 
 def notes_problem(notes: Any) -> str:
     """The same for the state of the training loop."""
+    if isinstance(notes, dict) and AFTER_UPDATE in notes:
+        left = notes[AFTER_UPDATE]
+        reports = left.get("reports") if isinstance(left, dict) else None
+        if not isinstance(reports, dict) or not all(map(_is_stat, reports.values())):
+            return f"state.json: loop: {AFTER_UPDATE} has no reports of an update"
+        like = {"before": 0, "evaluates": False, "reviewed": False, "reports": {}}
+        if problem := state_problem({**left, "reports": {}}, like, f"state.json: loop: {AFTER_UPDATE}"):
+            return problem
+        notes = {name: value for name, value in notes.items() if name != AFTER_UPDATE}
     # The best score is minus infinity before the first evaluation; no other number may be infinite.
     if isinstance(notes, dict) and isinstance(notes.get("best"), float) and math.isinf(notes["best"]):
         notes = {**notes, "best": 0.0}
     return state_problem(notes, {"best": 0.0, "seconds": 0.0}, "state.json: loop")
+
+
+def _is_stat(value: Any) -> bool:
+    # Sum, count, minimum and maximum. A loss may have been infinite or NaN.
+    return isinstance(value, list) and len(value) == 4 and all(type(number) in (int, float) for number in value)

@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,10 @@ class RunDirectory:
         # Since `write_config`, which begins a run or continues it; None in a process that only reads.
         self._began: float | None = None
         self._seconds_before = 0.0
+        # The training and the thread that writes checkpoints read, change and write status.json.
+        self._status_lock = threading.Lock()
+        # The best score that this process has noted; not one from before it, which may have been set aside.
+        self._best = -math.inf
 
     @classmethod
     def named(cls, runs_dir: Path, name: str) -> "RunDirectory":
@@ -187,14 +192,21 @@ class RunDirectory:
         return read_status(read_json(self.path / "status.json", _SMALL))
 
     def write_status(self, state: State, step: int, best_score: float | None = None) -> None:
-        """Write the run's progress to status.json; a failed write costs a warning, not the run."""
-        # JSON has no infinity, which is the best score before the first evaluation.
-        best = best_score if best_score is not None and math.isfinite(best_score) else None
-        self._write_status(replace(self.status(), state=state, step=step, best_score=best))
+        """Write the run's progress to status.json; a failed write costs a warning, not the run.
+
+        `best_score` may be older than one that `note_best` has written meanwhile, which then stays.
+        """
+        with self._status_lock:
+            best = max(self._best, -math.inf if best_score is None else best_score)
+            # JSON has no infinity, which is the best score before the first evaluation.
+            known = best if math.isfinite(best) else None
+            self._write_status(replace(self.status(), state=state, step=step, best_score=known))
 
     def note_best(self, best_score: float) -> None:
         """Write a new best score to status.json; the step stays that of the last checkpoint."""
-        self._write_status(replace(self.status(), best_score=best_score))
+        with self._status_lock:
+            self._best = best_score
+            self._write_status(replace(self.status(), best_score=best_score))
 
     def note_end(self, world: "World", state: State, step: int, best_score: float) -> None:
         """Write how the run ended. May be called by some ranks only, as after an error: rank 0 writes."""

@@ -24,7 +24,7 @@ def fingerprint(learner):
 
 def train(learner, updates):
     for _ in range(updates):
-        learner.step()
+        learner.advance()
     return learner
 
 
@@ -32,7 +32,7 @@ def test_an_epoch_covers_every_sample_and_ends_with_an_evaluation(build):
     learner = build()
     steps = []
     for _ in range(7):
-        learner.step()
+        learner.advance()
         steps.append((learner.steps, learner.evaluation_due))
     # 101 samples in batches of 16 are seven batches.
     assert steps[-1] == (101, True)
@@ -117,7 +117,7 @@ def test_a_plateau_halves_the_rate():
 def test_a_run_without_improvement_ends_early(build):
     learner = build(epochs=50, patience=2, min_delta=10.0)
     while not learner.done():
-        learner.step()
+        learner.advance()
     # The first epoch sets the best loss; two more do not improve on it.
     assert learner.steps == 3 * 101
 
@@ -135,7 +135,7 @@ def test_predictions_use_the_moving_average_of_the_trained_weights(build):
 
 def test_metrics_are_reported_at_log_points_only(build):
     learner, plain = build(log_every=3), build()
-    reports = [learner.step() for _ in range(7)]
+    reports = [learner.advance() for _ in range(7)]
     assert [bool(report[0]) for report in reports] == [False, False, True, False, False, True, True]
     losses = [plain.step()[0]["train/loss"].mean for _ in range(3)]
     assert reports[2][0]["train/loss"].mean == pytest.approx(sum(losses) / 3)
@@ -155,9 +155,9 @@ def test_a_gradient_that_is_not_finite_is_skipped_or_stops_the_run(build):
         learner.model.network.inner.weight.register_hook(lambda g: g * float("nan"))
         if nonfinite == "stop":
             with pytest.raises(RunFailed, match="1 gradient step"):
-                learner.step()
+                learner.advance()
         else:
-            assert learner.step()[0]["train/skipped_updates"].mean == 1
+            assert learner.advance()[0]["train/skipped_updates"].mean == 1
         assert fingerprint(learner) == before
 
 
@@ -207,7 +207,7 @@ def test_a_validation_in_a_run_is_the_one_of_eval_although_the_network_has_dropo
     loaded.model.load_state_dict(learner.model.state_dict())
     loaded.model.eval()
     assert loaded.evaluate(10**9, 0).measured == inside
-    learner.step()
+    learner.advance()
     assert learner.model.training
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,8 +131,8 @@ class DDPGLearner(Learner):
             return self._problem.make_test(index, seed)
 
         at_once = HOSTED_AT_ONCE if self._problem.hosted else None
-        name, record = self._problem.name, self._acting.record
-        return evaluate(self._world, make_env, greedy, episodes, seed, name, record, at_once)
+        name, record, safe_point = self._problem.name, self._acting.record, partial(self.safe_point, "evaluating")
+        return evaluate(self._world, make_env, greedy, episodes, seed, name, record, at_once, safe_point)
 
     def player(self, seed: int) -> PolicyPlayer:
         """The model as a player. Called by a single rank."""

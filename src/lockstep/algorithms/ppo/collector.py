@@ -202,7 +202,7 @@ def collect(
     collectors: Sequence[Collector],
     update: int,
     teacher: Teacher | None = None,
-    safe_point: Callable[[str], None] = lambda part: None,
+    safe_point: Callable[[str], object] = lambda part: None,
 ) -> list[Stats]:
     """Fill the rollouts of all cohorts, with the teacher's actions if one is given; returns each cohort's statistics.
 

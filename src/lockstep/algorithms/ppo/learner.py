@@ -5,7 +5,7 @@ A recurrent network learns from whole sequences of T steps, and B counts sequenc
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -147,7 +147,8 @@ class PPOLearner(Learner):
             return self._problem.test_environments(index, seed)
 
         at_once = HOSTED_AT_ONCE if self._problem.hosted else None
-        return evaluate(self._world, make_env, self.policy(), episodes, seed, self._problem.name, self._record, at_once)
+        name, safe_point = self._problem.name, partial(self.safe_point, "evaluating")
+        return evaluate(self._world, make_env, self.policy(), episodes, seed, name, self._record, at_once, safe_point)
 
     def policy(self, remembers: bool = True) -> Act:
         """The greedy policy for first episodes of environments; `remembers`: False resets its memory every step."""

@@ -96,7 +96,7 @@ class SupervisedLearner(Learner):
             problem.validation,
             problem.tally,
             world,
-            lambda: self.safe_point("validating"),
+            lambda: self.safe_point("evaluating"),
             batch_size=settings.eval_batch_size,
             precision=self._precision,
             accelerator=accelerator,
@@ -130,8 +130,16 @@ class SupervisedLearner(Learner):
         reports: list[Stats] = self._report(rate) if due else [{} for _ in self._batches]
         self.evaluation_due = ended
         if ended:
-            self._end_epoch()
+            self._places, self._number = [], 0
+            self._epoch += 1
         return reports
+
+    def review(self) -> None:
+        """After the last batch of an epoch: validate, and update early stopping and plateaus. Called by every rank."""
+        if self._number or not self._settings.watches(self._run):
+            return
+        # The same validation on every rank, so that all ranks stop in the same epoch.
+        self._patience.note(self.evaluate(self._run.eval_episodes, self._run.seed).loss, self._settings)
 
     def learning_rate(self) -> float:
         """The learning rate of the next update: warm-up, then the schedule over all epochs."""
@@ -148,7 +156,7 @@ class SupervisedLearner(Learner):
 
     def evaluate(self, episodes: int, seed: int) -> Validation:
         """Validate on at most `episodes` samples. Called by every rank."""
-        # The loop asks again right after the end of an epoch, when `_end_epoch` has already validated.
+        # The loop asks again right after the end of an epoch, when `review` has already validated.
         asked = self.updates, episodes
         if self._validated is None or self._validated[0] != asked:
             with self._watch.part("validating"):
@@ -237,15 +245,6 @@ class SupervisedLearner(Learner):
         # After the step: the average follows the new weights.
         self._model.follow(self._average_share)
         return norm, finite
-
-    def _end_epoch(self) -> None:
-        """Validate, and update early stopping and plateaus. Called by every rank."""
-        self._places, self._number = [], 0
-        self._epoch += 1
-        if not self._settings.watches(self._run):
-            return
-        # The same validation on every rank, so that all ranks stop in the same epoch.
-        self._patience.note(self.evaluate(self._run.eval_episodes, self._run.seed).loss, self._settings)
 
     def _report(self, rate: float) -> list[Stats]:
         """Each cohort's metrics of the updates since the last log point. Called by every rank."""

@@ -74,7 +74,7 @@ class Validator:
         dataset: Dataset,
         tally: Tally,
         world: World,
-        safe_point: Callable[[], None] = lambda: None,
+        safe_point: Callable[[], object] = lambda: None,
         *,
         batch_size: int,
         precision: Precision,

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -163,7 +164,8 @@ class TDMPC2Learner(Learner):
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Play `episodes` of each task without exploration noise, distributed over lanes. Called by every rank."""
-        return self._evaluator.evaluate(episodes * self._spaces.tasks, seed)
+        safe_point = partial(self.safe_point, "evaluating")
+        return self._evaluator.evaluate(episodes * self._spaces.tasks, seed, safe_point)
 
     def player(self, seed: int) -> PlanningPlayer:
         """The model as a player, whose random numbers are derived from the seed."""

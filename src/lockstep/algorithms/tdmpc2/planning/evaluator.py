@@ -14,7 +14,7 @@ from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 from lockstep.envs.vector_env import ContinuousEnv
 from lockstep.reporting.evaluation import Evaluation
-from lockstep.rl.evaluation import HOSTED_AT_ONCE, evaluate
+from lockstep.rl.evaluation import HOSTED_AT_ONCE, SafePoint, evaluate
 
 _ACTORS = 8
 """Actors that are kept; each may hold a recorded CUDA graph with its memory."""
@@ -58,13 +58,14 @@ class Evaluator:
         self._world, self._precision, self._recorded, self._name = world, precision, recorded, name
         self._actors: dict[tuple[int, int, bool], Actor] = {}
 
-    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+    def evaluate(self, episodes: int, seed: int, safe_point: SafePoint) -> Evaluation:
         """Play episodes 0..episodes-1, each in the environment with its number. Called by every rank."""
 
         def make_env(index: Tensor) -> ContinuousEnv:
             return self._make_env(index, seed)
 
-        found = evaluate(self._world, make_env, self.acting(seed), episodes, seed, self._name, at_once=HOSTED_AT_ONCE)
+        act, at_once = self.acting(seed), HOSTED_AT_ONCE
+        found = evaluate(self._world, make_env, act, episodes, seed, self._name, at_once=at_once, safe_point=safe_point)
         tasks = self._model.spaces.names
         return TaskEvaluation(**vars(found), tasks=tasks, number_column=f"{self._name}_task") if tasks[1:] else found
 
