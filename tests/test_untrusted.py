@@ -17,8 +17,8 @@ OWN_FILES = {
     *(f"launch/{name}.py" for name in ("failures", "heartbeat", "heartbeat_monitor", "launcher", "outcome", "given")),
     # Copies the player's own source into the folder for a competition.
     "workloads/snakes3v3/competition/export.py",
-    # Reads its own templates.
-    "cli/new.py",
+    # Read their own templates and styles.
+    *("cli/new.py", "reports/page.py"),
 }
 """Modules that read only trusted files: of the system, of the launcher's private folder, of this package."""
 

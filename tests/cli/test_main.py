@@ -36,7 +36,6 @@ WRONG = {
     "train snake --batch-size 1000": "nearest: ",
     "train snake --config missing.yaml": "no such file",
     "train snake --config .": "is a folder; --config takes the path of a YAML file",
-    "train snake --seed 1 --lr 3e-4 seed=2": "seed 2 (override seed=): given before, as 1 (flag --seed); give it once",
     "train snake --explain": "a workload comes before it and a setting after it",
     "plan snake --explain n_env": "the nearest name is n_envs",
     "completion tcsh": "give one shell, bash, zsh, fish",
@@ -76,8 +75,17 @@ def test_a_wrong_input_is_one_line_and_exit_2(line, capsys, tmp_path, monkeypatc
     assert not any(tmp_path.iterdir())
 
 
-def test_a_flag_may_be_repeated_with_the_same_value(capsys):
-    assert main(["plan", "snake", "--n-envs", "64", "--num-envs=64", "--preset", "debug", "--preset=debug"]) == 0
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--seed 1 --seed 2", "--seed is given twice, as 1 and as 2; the last counts"),
+        ("--n-envs=64 --lanes 8 n_envs=32", "--n-envs is given twice, as 64 and as 32; the last counts"),
+        ("--n-envs 64 --n-envs=64", ""),
+    ],
+)
+def test_a_flag_that_is_given_twice_is_told(capsys, words, told):
+    assert main(["plan", "snake", "--preset", "debug", "--batch-size", "64", *words.split()]) == 0
+    assert capsys.readouterr().err == (f"lockstep: note: {told}\n" if told else "")
 
 
 def test_help_of_a_verb_is_the_same_as_its_flag_help(capsys):

@@ -29,6 +29,20 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
     return arguments[0], list(arguments[1:])
 
 
+def repeated(arguments: Sequence[str]) -> list[str]:
+    """A line for each flag that a command has twice, with different values: the last one counts."""
+    lines, values = [], dict[str, str]()
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        name, equals, value = word.partition("=")
+        if not equals and (not word.startswith("--") or following.startswith("--")):
+            continue  # Neither a field nor a flag with a value.
+        name, value = name.removeprefix("--").replace("_", "-"), value if equals else following
+        if values.get(name, value) != value:
+            lines.append(f"--{name} is given twice, as {shown(values[name])} and as {shown(value)}; the last counts")
+        values[name] = value
+    return lines
+
+
 def offer_help(arguments: Sequence[str], help_for: Callable[[list[str]], str]) -> None:
     """Raise HelpWanted if any argument is --help or -h."""
     if _HELP & set(arguments):

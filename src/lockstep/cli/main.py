@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from lockstep import output
-from lockstep.cli.argv import HelpWanted
+from lockstep.cli.argv import HelpWanted, repeated
 from lockstep.config.fields import nearest
 from lockstep.config.sources import UnknownSetting
 from lockstep.config.values import shown
@@ -48,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     output.accept_any_character()
+    if launched_rank() == 0 and rank_process.LAUNCHER_VARIABLE not in os.environ:
+        for line in repeated(arguments):
+            output.tell(f"lockstep: note: {line}", sys.stderr)
     try:
         try:
             code = dispatch(arguments)

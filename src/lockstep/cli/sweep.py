@@ -4,7 +4,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Pattern, Range
 from lockstep.config.grid import Choice, Grid, digest, read_grid, run_name, split_values, value_text
 from lockstep.config.run_settings import FREE_TO_CHANGE, RUN_NAME
-from lockstep.config.sources import Resolved, choices, read_flags
+from lockstep.config.sources import Resolved, choices
 from lockstep.errors import RunFailed, StoppedOnRequest, UserError
 from lockstep.launch import environment, resources
 from lockstep.launch.stop_request import Interrupted
@@ -185,16 +185,10 @@ class PlannedSweep:
         launch |= {"gpus": options.gpus} if options.gpus is not None else {"ranks": self._ranks}
         words = [f"{key}={value_text(value)}" for key, value in launch.items() if value != ""]
         # Runs in the sweep's own folder would not find others by their names.
-        own = absolute_origin(self._overrides(texts), options.config or None)
-        own += [f"runs_dir={self.path}", f"run_name={name}"]
-        others = self._without({word.partition("=")[0] for word in own}, self._overrides(texts))
-        return Member(name, settings, max_updates, ("train", self._target, *words, *others, *own))
-
-    def _without(self, names: Collection[str], words: Sequence[str]) -> list[str]:
-        """Words of a command line without some settings: each may be given once."""
-        schema = self._first.layout.schema
-        found = ((given, schema.find(given.key)) for given in read_flags(schema, words))
-        return [f"{given.key}={given.text}" for given, setting in found if setting is None or setting.name not in names]
+        origin = absolute_origin(self._overrides(texts), options.config or None)
+        place = [f"runs_dir={self.path}", f"run_name={name}"]
+        arguments = ("train", self._target, *words, *self._overrides(texts), *origin, *place)
+        return Member(name, settings, max_updates, arguments)
 
     def train(self, say: Callable[[str], None]) -> tuple[SweepReport, int]:
         """Train what is not finished; returns what all runs found, and the signal that stopped the sweep (or 0)."""

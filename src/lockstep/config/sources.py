@@ -60,25 +60,16 @@ def resolve(
     sources: dict[str, str] = {}
     if config_file is not None:
         values, sources = _from_leaves(schema, read_file(config_file), shown_path(config_file))
-    flags = _from_flags(schema, overrides)
-    values |= {name: value for name, (value, _) in flags.items()}
-    sources |= {name: where for name, (_, where) in flags.items()}
+    for given in read_flags(schema, overrides):
+        setting = find_setting(schema, given)
+        if setting:
+            values[setting.name] = read_value(setting, given)
+            sources[setting.name] = given.where
     if isinstance(base, Config) and values.get("autotune"):
         found = alternatives(base, values, sources)
         return Resolved(cast(Options, found[0]), sources, cast(tuple[Options, ...], found))
     changed = base.replace(**values) if isinstance(base, Config) else dataclasses.replace(cast(Any, base), **values)
     return Resolved(cast(Options, changed), sources)
-
-
-def _from_flags(schema: Schema, words: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Each setting's value and where it was given; of one that is given twice the last."""
-    found: dict[str, tuple[Any, str]] = {}
-    for given in read_flags(schema, words):
-        setting = find_setting(schema, given)
-        if setting is None:
-            continue
-        found[setting.name] = read_value(setting, given), given.where
-    return found
 
 
 def _schema_of(base: Any) -> Schema:

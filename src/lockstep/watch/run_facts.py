@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lockstep.config import yaml_text
 from lockstep.config.run_settings import FREE_TO_CHANGE
+from lockstep.config.yaml_text import read_text
 from lockstep.errors import LockstepError, UserError
 from lockstep.storage import checkpoint_retention, manifest, run_events
 from lockstep.storage.run_directory import RunDirectory
@@ -71,7 +71,7 @@ class RunFiles:
     def _read_settings(self) -> None:
         try:
             self.workload, text = self.directory.read_config()
-            leaves = yaml_text.read_text(text, "config.yaml")
+            leaves = read_text(text, "config.yaml")
         except UserError:
             self.settings = {}
             return

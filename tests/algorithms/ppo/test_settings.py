@@ -85,7 +85,7 @@ def test_the_guides_names_are_understood():
         "--num-envs",
         "128",
         "--lr",
-        "2e-3",
+        "1e-3",
         "--clip-coef",
         "0.1",
         "--learning-rate",

@@ -19,6 +19,7 @@ from lockstep.reports.png import write_png
 from lockstep.reports.recorded_run import RecordedRun, find_runs
 from lockstep.reports.sections import Film
 from lockstep.storage.disk import write_atomically
+from lockstep.untrusted import read_regular
 
 REPORT_USAGE = (
     "lockstep report RUN... [--out FILE.html] [--png DIR] [--no-film] [--no-verify] [--runs-dir DIR]\n\n"
@@ -144,7 +145,7 @@ def _film(run: RecordedRun) -> Film:
             return Film(run.name, b"", f"no film: larger than {_LARGEST_FILM >> 20} MB; see `lockstep play --video`")
         # The line names the file, which is gone, and then says what it shows.
         told = done.stdout.strip().splitlines()[-1].partition(": ")[2]
-        return Film(run.name, path.read_bytes(), told)
+        return Film(run.name, read_regular(path, _LARGEST_FILM), told)
 
 
 def _write_charts(runs: Sequence[RecordedRun], folder: Path) -> int:
