@@ -38,6 +38,7 @@ WRONG = {
     "train snake --config .": "is a folder; --config takes the path of a YAML file",
     "train snake --explain": "a workload comes before it and a setting after it",
     "plan snake --explain n_env": "the nearest name is n_envs",
+    "watch --runs-dir nowhere": "--runs-dir nowhere: no such folder",
     "completion tcsh": "give one shell, bash, zsh, fish",
     "train snake --config=": "allowed: the path of a YAML file",
     "eval snake --config=": "allowed: the path of a YAML file",

@@ -17,3 +17,12 @@ def test_a_run_without_weights_has_a_sentence_instead_of_a_film(at_runs, capsys)
     assert main(["report", "demo"]) == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert "data:image/gif" not in page and "demo: no film: " in page
+
+
+def test_a_file_that_is_no_page_is_not_overwritten(at_runs, capsys):
+    Path("precious.txt").write_text("mine")
+    assert main(["report", "demo", "--no-film", "--out", "precious.txt"]) == 2
+    assert (
+        "--out precious.txt: is not the name of an HTML file; give the path of a .html file" in capsys.readouterr().err
+    )
+    assert Path("precious.txt").read_text() == "mine"

@@ -18,14 +18,15 @@ def test_the_step_at_which_runs_part_is_named():
     two = Member("two", 2, {step: f"{step}" if step < 42 else "other" for step in range(100)})
     found = compare([one, two], "exact")
     assert (found.agreed_to, found.parts_at) == (41, 42)
-    assert found.sentence == "Same bits up to step 41, other bits on 1 and 2 ranks from step 42"
+    assert found.sentence == "Same bits up to step 41, different bits on 1 and 2 ranks from step 42"
     assert [(row["step"], row["same"]) for row in found.rows] == [(s, s < 42) for s in range(38, 46)]
 
 
 def test_fast_mode_is_not_blamed_for_what_it_does_not_promise():
     found = compare([Member("a", 1, {5: "x"}), Member("b", 2, {5: "y"})], "fast")
     assert (
-        found.sentence == "Other bits on 1 and 2 ranks from step 5; --sync fast promises equality up to rounding only"
+        found.sentence
+        == "Different bits on 1 and 2 ranks from step 5; --sync fast promises equality up to rounding only"
     )
 
 

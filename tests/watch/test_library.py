@@ -39,6 +39,17 @@ def test_a_run_is_shown_with_progress_best_score_and_what_differs(write_run, tmp
     assert found["a"]["settings"] == {"learning_rate": "0.0003"} and found["b"]["settings"] == {"learning_rate": "0.1"}
 
 
+def test_settings_that_only_another_workload_has_are_no_difference(write_run, tmp_path):
+    write_run("a", learning_rate=0.1)
+    path = write_run("b", learning_rate=0.1)
+    config = (path / "config.yaml").read_text().splitlines()
+    (path / "config.yaml").write_text(
+        "\n".join(["# workload: trading", *config[1:], "hidden_size: 64", "symbols: ''", ""])
+    )
+    found = rows(Library(tmp_path))
+    assert found["a"]["settings"] == {} and found["b"]["settings"] == {}
+
+
 def test_runs_of_a_sweep_and_runs_that_appear_later_are_found(write_run, tmp_path):
     write_run("a")
     library = Library(tmp_path)

@@ -1,5 +1,7 @@
 """One sentence on what limits a run."""
 
+import pytest
+
 from lockstep.watch.columns import Columns
 from lockstep.watch.limits import limit_of, ranks_of, shares
 
@@ -37,3 +39,14 @@ def test_a_ranks_own_split_is_not_taken_for_everyones():
 
 def test_nothing_is_said_of_a_run_without_log_points():
     assert limit_of(Columns()) == ""
+
+
+def test_a_part_that_is_logged_now_and_then_counts_as_nothing_in_between():
+    columns = Columns()
+    for step in range(1, 5):
+        split = {"time/split_learning": 0.9}
+        if step == 4:
+            split = {"time/split_learning": 0.3, "time/split_validating": 0.6}
+        columns.add({"step": step, "time": float(step), **split})
+    found = shares(columns)
+    assert found == pytest.approx({"learning": 0.75, "validating": 0.15, "other": 0.1})

@@ -34,6 +34,9 @@ def watch(arguments: list[str]) -> int:
     options, names = command.take(arguments, WatchOptions())
     if unknown := [name for name in names if name.startswith("-") or "=" in name]:
         raise UserError(f"{shown(unknown[0])}: unknown; watch takes runs, --runs-dir, --port and --open")
+    # The default folder may not be there yet: a run may be about to start. One that was named should be.
+    if options.runs_dir != WatchOptions.runs_dir and not Path(options.runs_dir).is_dir():
+        raise UserError(f"--runs-dir {shown(options.runs_dir)}: no such folder; give the one that holds the runs")
     # Here, since they import the web server.
     from lockstep.watch.guard import new_token
     from lockstep.watch.library import Library

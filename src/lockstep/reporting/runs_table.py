@@ -54,7 +54,7 @@ def _cells(run: RunSummary) -> list[str]:
         run.state,
         compact(run.step),
         "-" if run.progress is None else f"{run.progress:.0%}",
-        str(timedelta(seconds=int(run.seconds))) if run.seconds else "-",
+        str(timedelta(seconds=round(run.seconds))) if run.seconds else "-",
         _best(run),
     ]
 

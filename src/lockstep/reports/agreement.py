@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lockstep.config.run_settings import PLACES
 from lockstep.reports.recorded_run import RecordedRun
 from lockstep.storage.manifest import step_of
 
@@ -20,6 +21,8 @@ class Agreement:
     """The last step before they part; None if they never agree."""
     parted_at: int | None
     """The first step at which they differ; None if they never do."""
+    promised: bool = True
+    """Whether the runs should have the same bits: one experiment, in exact mode."""
 
     @property
     def same(self) -> bool:
@@ -32,9 +35,10 @@ class Agreement:
             return f"{names}: no step at which both have a hash of their weights"
         if self.same:
             return f"{names}: the same bits at each of {len(self.compared)} steps, up to step {self.compared[-1]:,}"
+        why = "" if self.promised else "; only one experiment in exact mode has the same bits on any number of ranks"
         if self.same_up_to is None:
-            return f"{names}: different weights, from the first step compared on ({self.parted_at:,})"
-        return f"{names}: the same bits up to step {self.same_up_to:,}, different from step {self.parted_at:,} on"
+            return f"{names}: different weights, from the first step compared on ({self.parted_at:,}){why}"
+        return f"{names}: the same bits up to step {self.same_up_to:,}, different from step {self.parted_at:,} on{why}"
 
 
 def hashes_of(run: RecordedRun) -> dict[tuple[str, int], str]:
@@ -57,7 +61,12 @@ def agreement(first: RecordedRun, second: RecordedRun) -> Agreement:
     parted = min(differ, default=None)
     before = [step for step in agree if parted is None or step < parted]
     compared = tuple(sorted({step for _, step in common}))
-    return Agreement((first.name, second.name), compared, max(before, default=None), parted)
+    return Agreement((first.name, second.name), compared, max(before, default=None), parted, _promised(first, second))
+
+
+def _promised(first: RecordedRun, second: RecordedRun) -> bool:
+    ours, theirs = ({k: v for k, v in run.settings.items() if k not in PLACES} for run in (first, second))
+    return ours == theirs and ours.get("sync") == "exact"
 
 
 def pairs(runs: Sequence[RecordedRun]) -> list[Agreement]:

@@ -66,7 +66,7 @@ def _sentence(members: Sequence[Member], sync: str, compared: int, agreed_to: in
         return f"No step in common yet on {where}"
     if parts_at is None:
         return f"Same bits on {where} up to step {agreed_to:,}"
-    before = f"Same bits up to step {agreed_to:,}, other" if agreed_to is not None else "Other"
+    before = f"Same bits up to step {agreed_to:,}, different" if agreed_to is not None else "Different"
     why = "; --sync fast promises equality up to rounding only" if sync == "fast" else ""
     return f"{before} bits on {where} from step {parts_at:,}{why}"
 

@@ -66,11 +66,18 @@ class Columns:
             return None
         return self.tags.setdefault(tag, array("d"))
 
-    def latest(self, tag: str, points: int = 1) -> float | None:
-        """The mean of a tag over the last log points that have it; None if none of them has."""
-        column = self.tags.get(tag, ())
-        found = [value for value in column[max(len(self) - points, 0) :] if math.isfinite(value)]
-        return sum(found) / len(found) if found else None
+    def latest(self, tag: str, points: int = 1, absent: float | None = None) -> float | None:
+        """The mean of a tag over the last log points; None if none of them has it.
+
+        absent: what a point without the tag counts as; None = it does not count.
+        """
+        first = max(len(self) - points, 0)
+        found = [value for value in self.tags.get(tag, ())[first:] if math.isfinite(value)]
+        if not found:
+            return None
+        if absent is not None:
+            found += [absent] * (len(self) - first - len(found))
+        return sum(found) / len(found)
 
     def curve(self, tag: str, axis: Axis, smooth: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """One tag over steps, or over seconds since the first log point; points without a value are left out.

@@ -217,10 +217,16 @@ def _overview(shown: dict[str, Watched]) -> dict[str, Any]:
 
 
 def _differing(shown: dict[str, Watched]) -> list[str]:
-    """The settings that are not the same in all runs shown."""
-    every = [watched.facts.settings for watched in shown.values() if watched.facts.settings]
-    names = dict.fromkeys(name for settings in every for name in settings if name not in PLACES)
-    return [name for name in names if len({settings.get(name) for settings in every}) > 1]
+    """The settings that are not the same in all runs of a workload: those of others are no choice."""
+    of_workload: dict[str, list[dict[str, str]]] = {}
+    for watched in shown.values():
+        of_workload.setdefault(watched.facts.workload, []).append(watched.facts.settings)
+    differing: dict[str, None] = {}
+    for runs in of_workload.values():
+        every = [settings for settings in runs if settings]
+        names = dict.fromkeys(name for settings in every for name in settings if name not in PLACES)
+        differing |= {name: None for name in names if len({settings.get(name) for settings in every}) > 1}
+    return list(differing)
 
 
 def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]:
@@ -243,7 +249,7 @@ def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]
         "device": facts.device,
         "speed": columns.latest("time/global_fps", 5),
         "updated": known.updated if known else 0.0,
-        "settings": {name: facts.settings[name] for name in differing if name in facts.settings},
+        "settings": {name: facts.settings[name] for name in differing if facts.settings.get(name)},
         "hash": next(reversed(hashes.values()))[:10] if hashes else None,
         "seconds": columns.times[-1] - columns.times[0] if len(columns) else 0.0,
         "points": len(columns),

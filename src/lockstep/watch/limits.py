@@ -42,7 +42,7 @@ def shares(columns: Columns, rank: int | None = None) -> dict[str, float]:
     for tag in columns.tags:
         part = tag.removeprefix(_SPLIT).removesuffix(ending)
         if tag == f"{_SPLIT}{part}{ending}" and ("_rank" not in part):
-            value = columns.latest(tag, POINTS)
+            value = columns.latest(tag, POINTS, absent=0.0)
             found |= {} if value is None else {part: min(max(value, 0.0), 1.0)}
     return found | {"other": max(1.0 - sum(found.values()), 0.0)} if found else {}
 
@@ -71,4 +71,4 @@ def _full_machine(columns: Columns) -> str:
     has_gpu = columns.latest("system/gpu0_util_percent", POINTS) is not None
     if busy is None or busy < _BUSY or has_gpu:
         return ""
-    return " All cores of this machine are busy, so more ranks on it would not."
+    return " All cores of the machine were busy: more ranks on it would not help."

@@ -137,7 +137,7 @@ def test_a_file_with_the_official_programs_keys_is_accepted(tmp_path):
 
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
     monkeypatch.setattr(names, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"needs dm_control; pip install 'lockstep\[control\]'"):
+    with pytest.raises(UserError, match=r"needs dm_control; pip install 'lockstep-train\[control\]'"):
         CONTROL.fit(base(), ())
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from lockstep.cli import argv as command
 from lockstep.config.values import shown
 from lockstep.errors import UserError
+from lockstep.output import counted
 from lockstep.reports import charts_of_runs, comparison_text
 from lockstep.reports.chart import draw
 from lockstep.reports.comparison import Group, compare
@@ -94,7 +95,9 @@ def compare_runs(arguments: list[str]) -> int:
     command.offer_help(arguments, lambda _: command.help_text(COMPARE_USAGE, CompareOptions))
     options, sides = command.take_words(arguments, CompareOptions())
     if len(sides) != 2:
-        raise UserError(f"compare: {len(sides)} sides given; allowed: two, each a run or runs separated by commas")
+        raise UserError(
+            f"compare: {counted(len(sides), 'side')} given; allowed: two, each a run or runs separated by commas"
+        )
     found = compare(*(_group(side, Path(options.runs_dir)) for side in sides))
     print(json.dumps(found.to_json()) if options.json else "\n".join(comparison_text.lines(found)))
     return 0
@@ -114,10 +117,12 @@ def _target(out: str) -> Path:
     try:
         problem = "is a directory" if path.is_dir() else ""
         problem = problem or ("" if path.parent.is_dir() else f"the directory {shown(str(path.parent))} does not exist")
+        # Another file of this name would be lost.
+        problem = problem or ("" if path.suffix in (".html", ".htm") else "is not the name of an HTML file")
     except (OSError, ValueError):  # too long, or with a null byte
         problem = "not a valid path"
     if problem:
-        raise UserError(f"--out {shown(out)}: {problem}; give the path of a file to write")
+        raise UserError(f"--out {shown(out)}: {problem}; give the path of a .html file to write")
     return path
 
 

@@ -165,7 +165,7 @@ def test_what_cannot_be_predicted_is_refused_in_one_line(run, match, capsys):
     for arguments, reason in (
         ([], "needs one match file"),
         ([str(match), "more"], "needs one match file"),
-        (["nowhere.json"], "no such directory or zip"),
+        (["nowhere.json"], "no such file or folder"),
         ([str(Path(match).parent), "--follow"], "can follow one file only"),
     ):
         assert main(["predict", run, *arguments, "--device", "cpu"]) == 2

@@ -72,7 +72,7 @@ def test_limits_on_total_size_and_file_count_are_enforced(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "not a readable zip"), (b"PK\x03\x04 cut short", "not a readable zip"), (None, "no such directory or zip")],
+    [(b"", "not a readable zip"), (b"PK\x03\x04 cut short", "not a readable zip"), (None, "no such file or folder")],
 )
 def test_a_file_that_is_not_a_zip_is_refused_with_its_name(tmp_path, content, words):
     path = tmp_path / "matches.zip"

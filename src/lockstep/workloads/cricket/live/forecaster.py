@@ -142,7 +142,10 @@ class MatchForecaster:
             notes: list[str] = []
             with data_errors():
                 archive = open_archive(Path(source))
-                found = list(read_matches(archive, archive.names, self._config.workload.bad_files, notes))
+                # A bad file in a folder costs that file alone: the others can be forecast.
+                found = list(read_matches(archive, archive.names, "skip", notes))
+            if notes and not found:
+                raise UserError(f"{shown(source)}: {notes[0]}; give a match as Cricsheet writes it")
             for note in notes:
                 tell(f"cricket: {note}", sys.stderr)
         if not found:

@@ -57,7 +57,9 @@ def open_archive(path: Path) -> Archive:
         members = {path.name: path.name}
         return Archive(path.parent, members, False, _digest_of_directory(path.parent, members))
     if not path.is_file():
-        raise UserError(f"data {named(path)}: no such directory or zip; give --data a folder or zip of match JSON")
+        raise UserError(
+            f"data {named(path)}: no such file or folder; give a match file (.json), or a folder or zip of them"
+        )
     # Everything is checked by the zip's directory before anything is unpacked.
     with _open_zip(path) as container:
         files = [info for info in container.infolist() if info.filename.endswith(".json")]
