@@ -37,7 +37,7 @@ class RunsOptions(ListOptions):
     runs_dir: str = _RUNS
     """Folder that holds the runs."""
     sort: SortKey = "updated"
-    """Column to sort by: texts from A to Z, of numbers the largest or best first."""
+    """Column to sort by: texts from A to Z, numbers with the largest or best first."""
     watch: bool = False
     """Show it again every two seconds, until Ctrl-C."""
 

@@ -34,7 +34,9 @@ RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
 _LOGGER = "(tensorboard|wandb|trackio|mlflow|csv)"
 _LOGGER_WORDS = "of tensorboard, wandb, trackio, mlflow and csv any number, with commas between them, or none"
-_RUN_NAME_WORDS = "up to 100 letters, digits and . _ -, the first a letter or digit (and no device as CON), or nothing"
+_RUN_NAME_WORDS = (
+    "up to 100 letters, digits and . _ -, the first a letter or digit (and no device name such as CON), or nothing"
+)
 
 
 def automatic_lanes(units: int) -> int:

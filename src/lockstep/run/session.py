@@ -303,7 +303,8 @@ def _conduct(
     loop.notes |= notes
     journal.start(learner.steps)
     fingerprint = loop.compare_replicas()
-    display.say(f"{world.size} rank(s) hold the same weights (sha256 {fingerprint[:16]})")
+    whose = f"{world.size} ranks hold the same" if world.size > 1 else "1 rank holds the"
+    display.say(f"{whose} weights (sha256 {fingerprint[:16]})")
     ranks = f"on {world.size} rank{'s' if world.size > 1 else ''}"
     session.note_event("resumed" if resumed else "started", f"{ranks}, update {learner.updates:,}")
     status: State = "stopped"

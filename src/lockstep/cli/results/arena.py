@@ -40,7 +40,7 @@ class ArenaOptions(ModelOptions):
     memory: Annotated[float, Range(at_least=0.1, at_most=1000)] = 2.0
     """GB of memory that a process of a submission may use."""
     trust: bool = False
-    """Run submissions with your own rights, as you would by starting them yourself: needed where not on Linux."""
+    """Run submissions with your own rights, as if you had started them yourself: needed on systems other than Linux."""
     save: str = ""
     """Folder to write every game to, for `lockstep play snakes3v3 --replay FILE`; slower. None = games are not kept."""
     json: bool = False

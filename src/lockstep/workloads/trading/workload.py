@@ -40,7 +40,7 @@ class Trading(Workload):
     """Accounts that trade options on simulated or real prices."""
 
     name = "trading"
-    summary = "options trading, recurrent PPO"
+    summary = "Options trading, recurrent PPO"
     settings: ClassVar[type[WorkloadSettings]] = TradingSettings
     algorithms = ("ppo",)
     networks: ClassVar[Mapping[str, Mapping[str, type[NetworkSettings]]]] = {

@@ -54,7 +54,7 @@ def test_predict_prints_the_next_ball_and_what_moved_it(run, match, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Reds v Blues (2030-01-01, Park)"
     # Every over of the file has runs 3, 4, 0, 1, 2, 3: 13 each; the reds made 65, so 66 win.
-    assert lines[1] == "Blues 26/0 after 2.0, 40 needed of 108"
+    assert lines[1] == "Blues 26/0 after 2.0, 40 needed from 108 balls"
     assert lines[2].startswith("next: ") and "guessed: bowler" in lines[2]
     assert [line.split()[0] for line in lines[5:12]] == list(OUTCOMES)
     assert any(line.startswith("what moved it") for line in lines)

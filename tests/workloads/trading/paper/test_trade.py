@@ -149,11 +149,11 @@ def test_what_is_printed_says_what_to_do_and_why(run, tmp_path, capsys):
     asked = ["trade", str(run), "--data", data, "--account", str(account), "--device", "cpu"]
     assert main(asked) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["data", "day", "account", "action", "chances", "reason", "kept"]
+    assert [line.split()[0] for line in lines] == ["data", "day", "account", "action", "policy", "reason", "kept"]
     assert (
         "2015-07-22, SPY at" in lines[1]
         and "100,000.00 dollars" in lines[2]
-        and "without its options chain" in lines[5]
+        and "without the options chain" in lines[5]
     )
     assert main(asked) == 2
     assert (error := capsys.readouterr().err).count("\n") == 1 and "has decided on 2015-07-22 already" in error

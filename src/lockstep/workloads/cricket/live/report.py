@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.output import counted
 from lockstep.workloads.cricket.columns import OUTCOME_RUNS, OUTCOMES
 from lockstep.workloads.cricket.live.simulation import Endings
 from lockstep.workloads.cricket.live.situation import BALLS, NextBall, Situation
@@ -80,7 +81,11 @@ class MatchForecast:
         if self.at is None or self.ball is None:
             return "\n".join([*lines, f"{self.note}: nothing to forecast"])
         names, legal = list(self.at.match.players), int(self.at.legal.sum())
-        needed = f", {self.at.target - self.at.runs} needed of {self.at.allotted - legal}" if self.at.target else ""
+        needed = (
+            f", {self.at.target - self.at.runs} needed from {counted(self.at.allotted - legal, 'ball')}"
+            if self.at.target
+            else ""
+        )
         score = f"{self.at.runs}/{self.at.wickets} after {legal // BALLS}.{legal % BALLS}"
         striker, nonstriker = names[self.ball.striker], names[self.ball.nonstriker]
         guessed = f"   (guessed: {', '.join(self.ball.guessed)})" if self.ball.guessed else ""
@@ -134,7 +139,7 @@ class MatchForecast:
         return [
             f"played out {told['games']:,} times:",
             f"  {score['team']} make {score['mean']:.0f} ± {score['deviation']:.0f}, half of the time "
-            f"{score['p25']:.0f} to {score['p75']:.0f}, nine times of ten {score['p05']:.0f} to {score['p95']:.0f}",
+            f"{score['p25']:.0f} to {score['p75']:.0f}, nine times out of ten {score['p05']:.0f} to {score['p95']:.0f}",
             f"  {one} win {first:.1%}, {other} {second:.1%} (a tie, {told['tie']:.1%}, counts half for each)",
         ]
 

@@ -86,15 +86,15 @@ class TradingDays:
             order = f", {self.contracts} contracts of each leg: {way} {abs(self.paid):,.2f} dollars"
         elif self.costs:
             order = f": receives {-self.paid:,.2f} dollars" if self.paid < 0 else f": pays {self.paid:,.2f} dollars"
-        cost = f", costs {self.costs:,.2f} among them" if self.costs else ""
-        chances = sorted(today.probabilities.items(), key=lambda item: -item[1])[:_LISTED]
+        cost = f", of which {self.costs:,.2f} are costs" if self.costs else ""
+        likely = sorted(today.probabilities.items(), key=lambda item: -item[1])[:_LISTED]
         # What the probability falls to without it: the lower, the more it is the reason.
         reasons = sorted(today.without.items(), key=lambda item: item[1])[:_LISTED]
         return [
             f"{'action':10} {today.action}{order}{cost}",
-            f"{'chances':10} {', '.join(f'{name} {chance:.0%}' for name, chance in chances)}",
+            f"{'policy':10} {', '.join(f'{name} {share:.0%}' for name, share in likely)}",
             f"{'reason':10} {today.action} would have "
-            + ", ".join(f"{chance:.0%} without its {name.replace('_', ' ')}" for name, chance in reasons),
+            + ", ".join(f"{share:.0%} without the {name.replace('_', ' ')}" for name, share in reasons),
         ]
 
 

@@ -153,7 +153,7 @@ class _Trader:
             account.steps.zero_()
             self.player.forget()
             observation = self.env.restart(torch.zeros(1, dtype=torch.bool))
-        chances = self._chances(observation)
+        probabilities = self._probabilities(observation)
         without = self._without(observation)
         action = int(self.player.act(observation)[0])
         day = int(self.history.day[row])
@@ -165,14 +165,14 @@ class _Trader:
                 cash=float(account.cash[0]),
                 positions=int(account.positions.open[0].sum()),
                 action=ACTIONS[action],
-                probabilities=dict(zip(ACTIONS, chances.tolist(), strict=True)),
+                probabilities=dict(zip(ACTIONS, probabilities.tolist(), strict=True)),
                 without={name: float(other[action]) for name, other in without.items()},
                 trained_on=self.trained[0] <= day <= self.trained[1],
             )
         )
         return ACTIONS[action]
 
-    def _chances(self, observation: Tensor) -> Tensor:
+    def _probabilities(self, observation: Tensor) -> Tensor:
         """(A,) the probabilities of all actions; the memory stays as it is."""
         found = self.player.probabilities(observation)
         assert found is not None  # Actions are discrete.
@@ -184,10 +184,10 @@ class _Trader:
         for name, place in parts(symbols_told(self.env.settings, self.history)).items():
             changed = observation.clone()
             changed[:, place] = 0.0
-            found[name] = self._chances(changed)
+            found[name] = self._probabilities(changed)
         if memory := self.player.memory(1):
             self.player.forget()
-            found["memory"] = self._chances(observation)
+            found["memory"] = self._probabilities(observation)
             self.player.remember(1, memory)
         return found
 
