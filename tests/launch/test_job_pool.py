@@ -22,7 +22,7 @@ def test_a_failed_job_is_named_with_its_reason_and_the_others_go_on(job, tmp_pat
         ended = list(pool.run(jobs))
     assert [(end.job.name, end.code) for end in ended] == [("good", 0), ("bad", 2), ("last", 0)]
     assert ended[0].reason == ended[2].reason == ""
-    assert ended[1].reason.startswith("'trian': unknown verb; the nearest is train")
+    assert ended[1].reason.startswith("trian: unknown verb; the nearest is train")
     assert (tmp_path / "good.log").read_text().startswith("lockstep ")
 
 
