@@ -104,8 +104,8 @@ def start(
         if ranks == 1 and machines is None:
             with _crash_noted(run):
                 return _train_alone(workload, wanted, must_resume, options.detail)
-        if not must_resume:
-            # The ranks must agree on the name, which may come from the clock.
+        if not must_resume and not named:
+            # The ranks must agree on the name, which came from the clock.
             arguments = [*arguments, "--run-name", run.name]
         secret = shared_secret(run.path) if machines else None
         with requested_run.handed_over(wanted):
