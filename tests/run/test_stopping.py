@@ -18,7 +18,7 @@ from lockstep.launch.stop_request import PREEMPTED
 from lockstep.run import loop, safe_points, session
 from lockstep.run.safe_points import SafePoints, UpdateAbandoned
 from lockstep.storage import async_checkpointer, checkpoint
-from lockstep.storage.run_directory import RunDirectory
+from lockstep.storage.run_directory import WEIGHTS_HASH, RunDirectory
 from lockstep.workloads import registry
 
 
@@ -198,8 +198,11 @@ def train_evaluating(world, workload, text, folder, stops_in):
 
 
 def log_of(folder):
-    """The log points of a run, without what depends on the clock and the machine."""
-    apart = ("time", "system/")
+    """The log points of a run, without what depends on the clock and the machine.
+
+    Which points have a hash of the weights depends on how long hashing takes.
+    """
+    apart = ("time", "system/", WEIGHTS_HASH)
     points = RunDirectory(Path(folder) / "run").log_points()
     return [{tag: value for tag, value in point.items() if not tag.startswith(apart)} for point in points]
 
