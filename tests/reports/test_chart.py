@@ -60,6 +60,9 @@ def test_a_curve_that_lies_on_another_is_dashed():
     # A dash of the legend each, the two whole curves, and pieces of the third.
     assert [sum(stroke.colour == colour for stroke in strokes) for colour in (0, 1)] == [2, 2]
     assert sum(stroke.colour == 2 for stroke in strokes) > 10
+    nearly = Curve([1, 2, 9], [1.0, 2.0 + 1e-9, 0.0])
+    strokes = [stroke for stroke in draw(chart(same, nearly)).strokes if stroke.ink == "line"]
+    assert sum(stroke.colour == 1 for stroke in strokes) == 2, "a difference by rounding is a difference"
 
 
 def test_an_svg_is_well_formed_and_escapes_its_texts():

@@ -156,12 +156,13 @@ class _Plot:
         One that lies exactly on an earlier one is dashed, so that both can be seen: the same run on more ranks.
         """
         means: list[Stroke] = []
-        for item in self._chart.series:
+        for number, item in enumerate(self._chart.series):
             mean = curves.smoothed(item.curve)
             if mean:
                 drawing.strokes.append(self._stroke(item, item.curve, "raw"))
             stroke = self._stroke(item, mean or item.curve, "line")
-            hidden = any(stroke.points == other.points for other in means)
+            # Not by the points of the picture, in which a difference by rounding does not show.
+            hidden = any(item.curve == other.curve for other in self._chart.series[:number])
             means += _dashes(stroke) if hidden else [stroke]
         drawing.strokes += means
 
