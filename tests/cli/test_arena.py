@@ -25,8 +25,8 @@ def test_a_run_and_scripted_players_end_in_a_table(at_team, capsys):
     ("words", "expected"),
     [
         ([], "0 players named"),
-        (["greedy"], "1 players named"),
-        (["greedy", "greedy"], "each once"),
+        (["greedy"], "1 player named"),
+        (["greedy", "greedy"], "greedy is named twice; name each player once"),
         (["greedy", "gredy"], "neither a run"),
         (["greedy", "random", "--games", "3"], "2, 4, 6"),
         (["greedy", "random", "--gmes", "4"], "the nearest name is games"),

@@ -12,7 +12,7 @@ from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.config.fields import Range, Seed
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import tell
+from lockstep.output import counted, tell
 from lockstep.workloads import registry
 from lockstep.workloads.contests import ArenaRequest, Contestant, HoldsArenas
 from lockstep.workloads.workload import Workload
@@ -51,8 +51,10 @@ def arena(arguments: list[str]) -> int:
     """The verb `arena`."""
     command.offer_help(arguments, lambda _: command.help_text(USAGE, ArenaOptions))
     options, names = command.take_words(arguments, ArenaOptions())
-    if not 2 <= len(names) <= MOST_PLAYERS or len(set(names)) < len(names):
-        raise UserError(f"arena: {len(names)} players named; allowed: 2 to {MOST_PLAYERS}, each once")
+    if not 2 <= len(names) <= MOST_PLAYERS:
+        raise UserError(f"arena: {counted(len(names), 'player')} named; allowed: 2 to {MOST_PLAYERS}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"arena: {shown(twice[0])} is named twice; name each player once")
     _check_folder(options.save)
     workload = registry.load(options.workload or DEFAULT)
     able = registry.require(workload, HoldsArenas)
