@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import importlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 USED = (
     "torch._foreach_norm",
+    "torch._foreach_add_",
     "torch._foreach_mul_",
     "torch._foreach_div_",
     "torch._foreach_lerp_",
@@ -44,6 +46,16 @@ def norms(tensors: list[Tensor]) -> list[Tensor]:
     if hasattr(torch, "_foreach_norm"):
         return list(torch._foreach_norm(tensors))
     return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+
+
+def accumulate(tensors: Sequence[Tensor], parts: Sequence[Tensor | None]) -> None:
+    """Add a part to each tensor in place; None adds nothing."""
+    pairs = [(tensor, part) for tensor, part in zip(tensors, parts, strict=True) if part is not None]
+    if hasattr(torch, "_foreach_add_"):
+        torch._foreach_add_([tensor for tensor, _ in pairs], [part for _, part in pairs])
+        return
+    for tensor, part in pairs:
+        tensor.add_(part)
 
 
 def multiply(tensors: list[Tensor], factor: Tensor) -> None:

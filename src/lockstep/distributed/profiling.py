@@ -40,7 +40,7 @@ class MeasuredWorld(World):
         """See World. Called by every rank."""
         return self._exchange(lambda: World.sum(self, tensor))
 
-    def total(self, parts: Sequence[Tensor]) -> Tensor:
+    def total(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
         """See World. Called by every rank."""
         if self.sync == "fast":
             return super().total(parts)  # Calls `sum`, which is measured.

@@ -84,11 +84,11 @@ class RehearsedWorld(World):
         # The sum over `size` ranks with equal values.
         return tensor.mul_(self.size)
 
-    def total(self, parts: Sequence[Tensor]) -> Tensor:
+    def total(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
         """See World."""
         if self.sync == "fast":
             return super().total(parts)  # Calls `sum`, which is counted.
-        rows = torch.stack(tuple(parts))
+        rows = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
         # all_gather pads: ranks with fewer lanes send as many rows as the others.
         self.tally.add_gather(_bytes(rows[0]) * max(self.lanes.counts) * self.size)
         # This rank's rows stand in for those of all lanes, so the addition takes as long as the real one.

@@ -7,12 +7,16 @@ mean, however uneven the cohorts are.
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.compute import torch_private
+from lockstep.compute.branches import Branches
 from lockstep.compute.precision import Precision
 from lockstep.distributed.world import World
 
@@ -20,11 +24,32 @@ Batch = Any
 Metrics = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class CohortMetrics:
+    """The metrics of all cohorts of a rank as one tensor, so that adding them up is one operation."""
+
+    names: tuple[str, ...]
+    values: Tensor
+    """(C, N): a row for each cohort, a column for each name."""
+
+    @classmethod
+    def of(cls, cohorts: Sequence[Metrics]) -> "CohortMetrics":
+        """Of each cohort's metrics; all have the same names."""
+        names = tuple(cohorts[0])
+        if not names:
+            return cls((), torch.zeros(len(cohorts), 0))
+        return cls(names, torch.stack([torch.stack([found[name] for name in names]) for found in cohorts]))
+
+    def beside(self, other: "CohortMetrics") -> "CohortMetrics":
+        """These and another loss's metrics of the same cohorts."""
+        return CohortMetrics(self.names + other.names, torch.cat((self.values, other.values), dim=1))
+
+
 class Replica(Protocol):
     """One rank's copy of a loss module."""
 
-    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
-        """Put the world's gradient into every parameter's `grad`; returns each cohort's metrics. Called by every rank.
+    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
+        """Put the world's gradient into every parameter's `grad`; returns the cohorts' metrics. Called by every rank.
 
         cohorts: one entry per cohort of this rank, each a list of micro-batches whose gradients are accumulated.
         """
@@ -42,7 +67,7 @@ class DDPReplica:
         if world.size > 1:
             self._module = world.data_parallel(loss)
 
-    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
+    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
         """See Replica. DDP averages over ranks, but shares must be summed: the loss is multiplied by the world size."""
         (micro_batches,) = cohorts
         for parameter in self._parameters:
@@ -58,7 +83,7 @@ class DDPReplica:
             metrics.append(found)
         # Once, after the reduction: the loss scale is the same on every rank.
         self._precision.unscale(self._parameters)
-        return [add_metrics(metrics)]
+        return CohortMetrics.of([add_metrics(metrics)])
 
     def _without_sync(self, skip: bool) -> contextlib.AbstractContextManager[None]:
         if skip and isinstance(self._module, DistributedDataParallel):
@@ -74,54 +99,21 @@ class FlatGradient:
         self.parameters = list(parameters)
         first = self.parameters[0]
         self.vector = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
-        offset = 0
-        for parameter in self.parameters:
-            view = self.vector[offset : offset + parameter.numel()].view_as(parameter)
-            # The view must have the parameter's strides, or autograd would replace it by a new tensor.
-            parameter.grad = view.as_strided(parameter.size(), parameter.stride())
-            offset += parameter.numel()
+        for parameter, view in zip(self.parameters, self.views(self.vector), strict=True):
+            parameter.grad = view
 
-
-class LaneReplica:
-    """`exact`: forward and backward lane by lane; gradients are gathered and added in lane order.
-
-    With CUDA graphs the gradient of each lane is a recorded graph of its own, which reads the lane's batch.
-    """
-
-    def __init__(
-        self,
-        loss: nn.Module,
-        world: World,
-        precision: Precision,
-        flat: FlatGradient,
-        record: Callable[[Callable], Callable],
-    ) -> None:
-        self._world = world
-        self._precision = precision
-        self.flat = flat
-
-        def local_gradient(batches: Sequence[Batch]) -> tuple[Tensor, Metrics]:
-            return _local_gradient(loss, flat, batches, precision)
-
-        self._local = [record(local_gradient) for _ in world.lanes.cohorts]
-
-    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
-        """See Replica."""
-        gradients, metrics = [], []
-        for local_gradient, micro_batches in zip(self._local, cohorts, strict=True):
-            gradient, found = local_gradient(micro_batches)
-            # The next lane reuses the vector.
-            gradients.append(gradient.clone())
-            metrics.append(found)
-        self.flat.vector.copy_(self._world.total(gradients))
-        self._precision.unscale(self.flat.parameters)
-        return metrics
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """A vector of this layout as one view for each parameter, with its shape and strides."""
+        parts = vector.split([parameter.numel() for parameter in self.parameters])
+        return [part.as_strided(p.size(), p.stride()) for part, p in zip(parts, self.parameters, strict=True)]
 
 
 class FlatReplica:
-    """`fast` with CUDA graphs: the local gradient is one recorded graph, followed by one all-reduce of one vector.
+    """Gradients in one vector for each cohort, which are then added over cohorts and ranks.
 
-    DDP starts its all-reduces inside the backward pass, which cannot be captured in a graph safely.
+    `exact` has a cohort for every lane. Lanes are computed side by side, each with the shapes it has on any number of
+    ranks; their vectors are gathered and added in lane order. `fast` has one cohort and one all-reduce; it needs this
+    replica only for CUDA graphs, as DDP starts its all-reduces inside the backward pass, where none can be recorded.
     """
 
     def __init__(
@@ -132,33 +124,58 @@ class FlatReplica:
         flat: FlatGradient,
         record: Callable[[Callable], Callable],
     ) -> None:
-        self._world = world
-        self._precision = precision
+        self._loss, self._world, self._precision = loss, world, precision
         self.flat = flat
-        self._local = record(lambda batches: _local_gradient(loss, flat, batches, precision)[1])
+        cohorts = len(world.lanes.cohorts)
+        self._branches = Branches(cohorts, flat.vector.device)
+        # `fast` reduces its only row in place.
+        self._rows = flat.vector[None] if world.sync == "fast" else flat.vector.new_zeros((cohorts, len(flat.vector)))
+        # Collectives cannot be part of a recorded graph. A single rank has none, so its sum is recorded too.
+        self._compute = record(self._gradient if world.alone else self._gradients)
 
-    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> list[Metrics]:
+    def backward(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
         """See Replica."""
-        (micro_batches,) = cohorts
-        # The graph leaves the gradient in the vector it was recorded with, and returns the metrics.
-        metrics = self._local(micro_batches)
-        self._world.sum(self.flat.vector)
+        metrics: CohortMetrics = self._compute(cohorts)
+        if not self._world.alone:
+            self._reduce()
+        return metrics
+
+    def _gradient(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
+        metrics = self._gradients(cohorts)
+        self._reduce()
+        return metrics
+
+    def _gradients(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
+        # Strict: a rank that is given other cohorts than it has lanes would leave an old gradient in a row.
+        pairs = zip(self._rows, cohorts, strict=True)
+        return CohortMetrics.of(self._branches.run([partial(self._local, row, batches) for row, batches in pairs]))
+
+    def _local(self, row: Tensor, micro_batches: Sequence[Batch]) -> Metrics:
+        """Leave one cohort's gradient in its row; returns its metrics."""
+        return local_gradient(self._loss, self.flat, row, micro_batches, self._precision)
+
+    def _reduce(self) -> None:
+        if self._world.sync == "fast":
+            self._world.sum(self.flat.vector)
+        else:
+            self.flat.vector.copy_(self._world.total(self._rows))
         self._precision.unscale(self.flat.parameters)
-        return [metrics]
 
 
-def _local_gradient(
-    loss: nn.Module, flat: FlatGradient, micro_batches: Sequence[Batch], precision: Precision
-) -> tuple[Tensor, Metrics]:
-    # Zeroed in place: the gradients must stay views of this vector.
-    flat.vector.zero_()
-    metrics = []
+def local_gradient(
+    loss: nn.Module, flat: FlatGradient, vector: Tensor, micro_batches: Sequence[Batch], precision: Precision
+) -> Metrics:
+    """Put the gradient of one cohort into a vector; returns its metrics."""
+    views, metrics = flat.views(vector), []
+    vector.zero_()
     for batch in micro_batches:
         with precision.autocast():
             share, found = loss(batch)
-        (share * precision.scale).backward()
+        # Not `backward`, which adds to each parameter's one `grad`: lanes beside this one would add to it too.
+        gradients = torch.autograd.grad(share * precision.scale, flat.parameters, allow_unused=True)
+        torch_private.accumulate(views, gradients)
         metrics.append(found)
-    return flat.vector, add_metrics(metrics)
+    return add_metrics(metrics)
 
 
 def replicate(
@@ -176,12 +193,9 @@ def replicate(
     if world.sync != "exact" and record is None:
         return DDPReplica(loss, world, precision)
     parameters = list(loss.parameters())
-    flat = beside.flat if isinstance(beside, LaneReplica | FlatReplica) else FlatGradient(parameters)
+    flat = beside.flat if isinstance(beside, FlatReplica) else FlatGradient(parameters)
     assert all(mine is given for mine, given in zip(flat.parameters, parameters, strict=True))
-    if world.sync == "exact":
-        return LaneReplica(loss, world, precision, flat, record or (lambda function: function))
-    assert record is not None
-    return FlatReplica(loss, world, precision, flat, record)
+    return FlatReplica(loss, world, precision, flat, record or (lambda function: function))
 
 
 def add_metrics(parts: Sequence[Metrics]) -> Metrics:

@@ -103,12 +103,15 @@ class World:
         """The sum over ranks, in place; the order of additions is not fixed. Called by every rank."""
         return tensor if self.data_group is None else collectives.sum_over_ranks(tensor, self.data_group)
 
-    def total(self, parts: Sequence[Tensor]) -> Tensor:
-        """The sum over the world of one tensor per cohort; in `exact` added in lane order. Called by every rank."""
+    def total(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
+        """The sum over the world of one tensor per cohort; in `exact` added in lane order. Called by every rank.
+
+        `parts`: a list, or one tensor with cohorts first.
+        """
         if self.sync == "fast":
             (part,) = parts  # `fast` has one cohort per rank.
             return self.sum(part.clone())  # `sum` works in place, and the caller keeps its part.
-        rows = torch.stack(tuple(parts))
+        rows = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
         if self.data_group is not None:
             rows = collectives.gather_rows(rows, self.lanes.counts, self.data_group)
         return add_in_order(rows)

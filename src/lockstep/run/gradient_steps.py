@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lockstep.distributed.replicas import Metrics
+from lockstep.distributed.replicas import CohortMetrics, Metrics
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed
 from lockstep.reporting.metrics import Stat, Stats
@@ -21,7 +21,8 @@ class GradientSteps:
     def __init__(self, world: World, *optimizers: str) -> None:
         """`optimizers`: their names if there are several; the last one's steps count as the gradient updates."""
         self._world = world
-        self._sums: list[Metrics] = [{} for _ in world.lanes.cohorts]
+        # By the names of one loss's metrics, (C, N) each.
+        self._sums: dict[tuple[str, ...], Tensor] = {}
         self._norms: dict[str, list[Tensor]] = {name: [] for name in optimizers or ("",)}
         self._finite: list[Tensor] = []
 
@@ -33,13 +34,19 @@ class GradientSteps:
     @property
     def sums(self) -> list[Metrics]:
         """The sum of each metric over the gradient steps, by cohort."""
-        return self._sums
+        cohorts: list[Metrics] = [{} for _ in self._world.lanes.cohorts]
+        for names, values in self._sums.items():
+            for total, row in zip(cohorts, values, strict=True):
+                total |= dict(zip(names, row, strict=True))
+        return cohorts
 
-    def add(self, cohorts: Sequence[Metrics]) -> None:
-        """Add one loss's metrics, one entry for each cohort."""
-        for total, found in zip(self._sums, cohorts, strict=True):
-            for name, value in found.items():
-                total[name] = total[name] + value if name in total else value.clone()
+    def add(self, metrics: CohortMetrics) -> None:
+        """Add one loss's metrics."""
+        if metrics.names in self._sums:
+            self._sums[metrics.names] += metrics.values
+        else:
+            # A copy: a recorded graph overwrites its outputs.
+            self._sums[metrics.names] = metrics.values.clone()
 
     def moved(self, norm: Tensor, finite: Tensor, optimizer: str = "") -> None:
         """Record one optimiser step; results are copied because a captured graph overwrites its outputs."""
@@ -52,7 +59,7 @@ class GradientSteps:
 
     def report(self, reports: list[Stats], **common: float) -> None:
         """Add everything to the cohorts' reports; `common`: further numbers that are the same on all ranks."""
-        add_shares(reports, self._world, [_mean(total, self.count) for total in self._sums])
+        add_shares(reports, self._world, [_mean(total, self.count) for total in self.sums])
         common |= {"skipped_updates": float(self.skipped())}
         if self.count:
             norms = self._norms.items()
@@ -69,7 +76,7 @@ class GradientSteps:
             return
         mine = [
             lane
-            for lanes, total in zip(self._world.lanes.cohorts, self._sums, strict=True)
+            for lanes, total in zip(self._world.lanes.cohorts, self.sums, strict=True)
             if not all(math.isfinite(float(value)) for value in total.values())
             for lane in lanes
         ]

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.compute import random
-from lockstep.distributed.replicas import FlatGradient, _local_gradient
+from lockstep.distributed.replicas import FlatGradient, local_gradient
 from lockstep.distributed.world import World
 from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy
@@ -139,7 +139,7 @@ def test_acting_and_learning_never_sync_and_memory_is_updated_in_place(network, 
         collector._recorded_step()
         collector._estimate()
     with watch:
-        _local_gradient(loss, flat, learner._batches[0], learner._precision)
+        local_gradient(loss, flat, flat.vector, learner._batches[0], learner._precision)
         learner._descend_once()
     assert watch.waits == []
     assert [part.data_ptr() for part in collector._policy.memory] == places

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.distributed.replicas import Metrics
+from lockstep.distributed.replicas import CohortMetrics, Metrics
 
 
 class Totals:
@@ -18,14 +18,13 @@ class Totals:
         self._sums: Tensor | None = None
         self._counts = torch.zeros(2, device=device)  # number of updates, and of finite ones
 
-    def add(self, cohorts: Sequence[Metrics], common: Metrics, finite: Tensor) -> None:
+    def add(self, cohorts: CohortMetrics, common: Metrics, finite: Tensor) -> None:
         """Add one update; if it was not finite, its common metrics are left out."""
         # Allocated at the first update, which shows the names, and then kept: a recorded step writes to this address.
         if self._sums is None:
-            self._shared, self._common = tuple(cohorts[0]), tuple(common)
-            self._sums = torch.zeros(self._cohorts + 1, max(len(cohorts[0]), len(common)), device=self._device)
-        for row, metrics in zip(self._sums, cohorts, strict=False):
-            row[: len(self._shared)] += torch.stack([metrics[name].float() for name in self._shared])
+            self._shared, self._common = cohorts.names, tuple(common)
+            self._sums = torch.zeros(self._cohorts + 1, max(len(cohorts.names), len(common)), device=self._device)
+        self._sums[:-1, : len(self._shared)] += cohorts.values.float()
         # The last row; `where` and not `if`, which would wait for the device.
         numbers = torch.stack([common[name].float() for name in self._common])
         self._sums[-1, : len(self._common)] += torch.where(finite, numbers, 0.0)

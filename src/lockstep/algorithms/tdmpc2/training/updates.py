@@ -80,7 +80,7 @@ class Training:
         follow_spread(self._model.value_scale, values, self._settings.tau)
         policy_metrics = self.policy_replica.backward(self._batches)
         policy_norm, policy_finite = self._move_policy()
-        metrics = [world | policy for world, policy in zip(world_metrics, policy_metrics, strict=True)]
+        metrics = world_metrics.beside(policy_metrics)
         self.totals.add(metrics, {"grad_norm": world_norm, "pi_grad_norm": policy_norm}, world_finite & policy_finite)
 
     def _filled(self) -> None:

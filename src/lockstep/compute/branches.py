@@ -1,0 +1,37 @@
+"""Branches: functions that do not read each other's results, whose work on a GPU may overlap."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Branches:
+    """Runs up to `count` functions side by side: on a GPU each on a stream of its own, else one after the other.
+
+    Kernels keep their shapes, and so their bits; only their start no longer waits for the branch before. Inside a
+    recorded graph the branches are recorded too, and one launch starts them all.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self._device = device
+        # Kept for the whole run: libraries allocate a workspace for each stream that they meet.
+        side_by_side = device.type == "cuda" and count > 1
+        self._streams = [torch.cuda.Stream(device) for _ in range(count)] if side_by_side else []
+
+    def run(self, functions: Sequence[Callable[[], T]]) -> list[T]:
+        """The functions' results. They must not write to memory that another of them uses."""
+        if not self._streams:
+            return [function() for function in functions]
+        main = torch.cuda.current_stream(self._device)
+        results = []
+        for stream, function in zip(self._streams, functions, strict=False):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                results.append(function())
+        # After all of them were started: waiting earlier would line them up again.
+        for stream in self._streams[: len(functions)]:
+            main.wait_stream(stream)
+        return results
