@@ -45,7 +45,7 @@ def test_discounted_returns_run_through_an_episode_and_start_anew_after_it():
     returns.advance(torch.tensor([1.0, 2.0]), torch.tensor([False, False]))
     assert returns.value.tolist() == [1.5, 2.0]
     # The values 1, 2, 1.5 and 2.
-    assert returns.sums.tolist() == [6.5, 1 + 4 + 2.25 + 4, 4.0]
+    assert returns.sums.tolist() == [[6.5, 1 + 4 + 2.25 + 4, 4.0]]
 
 
 def test_rewards_are_divided_by_the_deviation_of_the_returns_and_clipped():

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+# Sees every operation that is computed. Without a fallback: all supported versions have it.
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
 USED = (
     "torch._foreach_norm",
     "torch._foreach_add_",
@@ -19,6 +22,7 @@ USED = (
     "torch._foreach_div_",
     "torch._foreach_lerp_",
     "torch._fused_adamw_",
+    "torch.utils._python_dispatch.TorchDispatchMode",
     "torch._inductor.async_compile.maybe_warm_pool",
 )
 """The undocumented names that are used below."""

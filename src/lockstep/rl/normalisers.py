@@ -90,17 +90,18 @@ def normaliser_of(network: nn.Module) -> ObservationNormaliser | None:
 class DiscountedReturns:
     """The discounted sum of rewards up to now in each environment, whose spread says how large rewards are."""
 
-    def __init__(self, count: int, gamma: float, device: torch.device) -> None:
+    def __init__(self, count: int, gamma: float, device: torch.device, cohorts: int = 1) -> None:
         self.value = torch.zeros(count, dtype=torch.float64, device=device)
         """(E,) in unfinished episodes."""
-        self.sums = torch.zeros(3, dtype=torch.float64, device=device)
-        """Moment sums of the values at all steps since they were last set to zero."""
+        self.sums = torch.zeros((cohorts, 3), dtype=torch.float64, device=device)
+        """Moment sums of the values of each cohort at all steps since they were last set to zero."""
         self._gamma = gamma
 
     def advance(self, reward: Tensor, ended: Tensor) -> None:
         """One step, in place: rewards (E,), and whether the episodes ended with them (E,)."""
         self.value.mul_(self._gamma).add_(reward)
-        self.sums += moment_sums(self.value)
+        # One by one: the number of sums decides how a kernel divides each.
+        self.sums += torch.stack([moment_sums(part) for part in self.value.chunk(len(self.sums))])
         self.value.masked_fill_(ended, 0.0)
 
 

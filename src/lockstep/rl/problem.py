@@ -72,6 +72,9 @@ class EnvProblem:
     """Environments for evaluation, if they differ from the training ones; None = the same."""
     hosted: bool = False
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    batch_invariant: bool = False
+    """Whether an environment computes the same bits whatever the number of others in its batch. Then exact mode, too,
+    steps all environments of a rank at once."""
     restarts: bool = False
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
     masked: bool = False
@@ -142,6 +145,8 @@ class TeamProblem:
     """Whether agents may leave before an episode's end and episodes may be truncated (see `TeamEnv`)."""
     hosted: bool = False
     """Whether the environments run on the host; then a CUDA graph cannot contain their steps."""
+    batch_invariant: bool = False
+    """Whether an environment computes the same bits whatever the number of others in its batch (see `EnvProblem`)."""
     restarts: bool = False
     """Whether unfinished episodes are lost at a resume and new ones begin; then exact mode cannot resume."""
     alone: bool = False

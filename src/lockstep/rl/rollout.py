@@ -1,4 +1,4 @@
-"""The experience of a cohort in one update. T: time, E: environments of the cohort."""
+"""The experience of a rank in one update. T: time, E: environments of the rank."""
 
 from dataclasses import dataclass
 
@@ -85,6 +85,21 @@ class Episodes:
     returns: Tensor
     lengths: Tensor
     info: dict[str, Tensor]
+    environment: Tensor
+    """In which environment each was played, from 0 on."""
+
+    def by_group(self, groups: int, width: int) -> "list[Episodes]":
+        """The episodes of each of several groups of `width` environments."""
+        if groups == 1:
+            return [self]
+        # Ordered by environment, so that groups are contiguous.
+        counts = torch.bincount(self.environment // width, minlength=groups).tolist()
+        columns = [part.split(counts) for part in (self.returns, self.lengths, self.environment)]
+        info = {name: values.split(counts) for name, values in self.info.items()}
+        return [
+            Episodes(returns, lengths, {name: part[number] for name, part in info.items()}, environment)
+            for number, (returns, lengths, environment) in enumerate(zip(*columns, strict=True))
+        ]
 
 
 class EpisodeLedger:
@@ -116,7 +131,7 @@ class EpisodeLedger:
         own_lengths = lengths - torch.where(follows, lengths.roll(1), 0)
         self._carry(earned[:, -1], lasted[:, -1], environment, returns, lengths)
         chosen = {name: rows.t()[environment, time] for name, rows in info.items()}
-        return Episodes(own_returns, own_lengths, chosen)
+        return Episodes(own_returns, own_lengths, chosen, environment)
 
     def _carry(self, earned: Tensor, lasted: Tensor, environment: Tensor, returns: Tensor, lengths: Tensor) -> None:
         # What remains after each environment's last end belongs to its unfinished episode.

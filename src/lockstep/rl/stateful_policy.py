@@ -1,9 +1,12 @@
 """A policy network together with its recurrent state, if it has one. E: environments."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+
+from lockstep.compute.lanewise import Lanewise
 
 Memory = tuple[Tensor, ...]
 """The recurrent state, each tensor with E first; zeros at the start of an episode."""
@@ -29,24 +32,39 @@ class RecurrentPolicy(Protocol):
 class StatefulPolicy:
     """A policy that acts in E environments and keeps the memory of each, if its network has one."""
 
-    def __init__(self, network: nn.Module, count: int, device: torch.device) -> None:
+    def __init__(self, network: nn.Module, count: int, device: torch.device, lanes: int = 1) -> None:
+        """`lanes`: equal groups of environments whose outputs must have the bits that each group has alone."""
         self._network = network
         first = getattr(network, "first_memory", None)
         self.memory: Memory = first(count, device) if first is not None else ()
+        self._answers = Lanewise(self.ask, lanes, device)
+
+    def begin(self, observation: Tensor) -> None:
+        """Start a rollout at these observations."""
+        self._answers.begin(observation, *self.memory)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and values for the current observation; advances the memory."""
-        if not self.memory:
-            return self._network(observation)
-        logits, value, memory = self._network(observation, self.memory)
-        # In place: a recorded graph reads and writes fixed addresses.
+        logits, value, *memory = self._answers(observation, *self.memory)
+        self.remember(memory)
+        return logits, value
+
+    def remember(self, memory: Sequence[Tensor]) -> None:
+        """Replace the memory, in place: a recorded graph reads and writes fixed addresses."""
         for kept, new in zip(self.memory, memory, strict=True):
             kept.copy_(new)
-        return logits, value
 
     def value(self, observation: Tensor) -> Tensor:
         """Values of the current observation; the memory does not change."""
-        return self._network(observation, self.memory)[1] if self.memory else self._network(observation)[1]
+        return self._answers(observation, *self.memory)[1]
+
+    def ask(self, observation: Tensor, *memory: Tensor) -> Sequence[Tensor]:
+        """Logits, values and the memory afterwards, for any number of rows with their memory."""
+        if not memory:
+            logits, value = self._network(observation)
+            return logits, value
+        logits, value, after = self._network(observation, memory)
+        return logits, value, *after
 
     def forget(self, ended: Tensor | None = None) -> None:
         """Reset the memory of environments whose episodes ended (E,), or of all."""

@@ -74,6 +74,7 @@ def as_team(problem: EnvProblem) -> TeamProblem:
         image_bytes=problem.image_bytes,
         ragged=True,
         hosted=problem.hosted,
+        batch_invariant=problem.batch_invariant,
         restarts=problem.restarts,
         alone=True,
     )

@@ -57,14 +57,14 @@ def test_epsilon_and_the_stage_depend_on_the_steps_over_all_boards(make_learner)
     first, second = learner.step()[0], learner.step()[0]
     assert first["train/epsilon"].mean == 0.5
     assert second["train/epsilon"].mean == pytest.approx(0.5 * 0.99**128)
-    assert learner._collectors[0].env.prepared == [0, 128]
+    assert learner._collector.env.prepared == [0, 128]
     assert [first["matching/level"].mean, second["matching/level"].mean] == [0.0, 1.0]
 
 
 def test_all_agents_of_a_board_explore_in_the_same_steps(make_learner):
     learner = make_learner(remember="vector", epsilon=0.5, epsilon_speed=1.0)
     learner.step()
-    vectors = learner._collectors[0].memory.state(8)["action"]
+    vectors = learner._collector.memory.state(8)["action"]
     # A vector of the actor sums to 1; an exploring one does not.
     explores = (vectors.sum(-1) - 1).abs() > 1e-4
     assert torch.equal(explores[..., 0], explores[..., 1])
@@ -75,7 +75,7 @@ def test_the_replay_buffer_stores_each_step_in_its_lane_and_row(make_learner):
     learner = make_learner(buffer_size=16 * 20)
     for _ in range(4):
         learner.step()
-    memory = learner._collectors[0].memory
+    memory = learner._collector.memory
     kept = memory.state(32)
     done = kept["observation"][..., :4].argmax(-1) == kept["action"]
     assert torch.equal(done.float(), kept["reward"])
@@ -87,9 +87,9 @@ def test_the_replay_buffer_stores_each_step_in_its_lane_and_row(make_learner):
 def test_fast_and_exact_mode_have_the_same_experience_and_nearly_the_same_weights(make_learner):
     fast, exact = make_learner(), make_learner(sync="exact")
     fast.step(), exact.step()
-    fast_memory = fast._collectors[0].memory.state(8)
+    fast_memory = fast._collector.memory.state(8)
     for name, whole in fast_memory.items():
-        assert torch.equal(whole, torch.cat([c.memory.state(8)[name] for c in exact._collectors]))
+        assert torch.equal(whole, exact._collector.memory.state(8)[name])
     torch.testing.assert_close(weights(exact), weights(fast), rtol=1e-4, atol=1e-5)
 
 

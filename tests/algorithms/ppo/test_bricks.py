@@ -123,7 +123,7 @@ def test_normalised_problems_of_every_kind_of_action_are_learned(problem, change
 def test_normalisers_hold_the_moments_of_all_that_was_seen():
     learner = make(**NORMALISED)
     learner.step()
-    normaliser, rollout = learner.model.normaliser, learner._collectors[0].rollout
+    normaliser, rollout = learner.model.normaliser, learner._collector.rollout
     seen = rollout.observation.flatten(0, 1).double()
     torch.testing.assert_close(normaliser.mean, seen.mean(0))
     torch.testing.assert_close(normaliser.variance, seen.var(0, correction=0))
@@ -141,8 +141,8 @@ def test_normalisers_hold_the_moments_of_all_that_was_seen():
 def test_a_rollout_is_learned_from_with_the_moments_it_was_collected_with():
     learner = make(**NORMALISED)
     learner.step()
-    (collector,) = learner._collectors
-    collect([collector], learner.updates)
+    collector = learner._collector
+    collect(collector, learner.updates)
     again = learner.model(collector.rollout.observation.flatten(0, 1))[1]
     torch.testing.assert_close(again, collector.rollout.value.flatten(), rtol=1e-4, atol=1e-5)
 
@@ -215,5 +215,5 @@ def test_a_teachers_actions_are_stored_as_samples_of_a_squashed_policy():
     learner = make(problem=teaching, squash=True, pretrain_bc=100_000, **NORMALISED)
     for _ in range(10):
         learner.step()
-    torch.testing.assert_close(learner._collectors[0].rollout.action.tanh().abs(), torch.full((16, 16, 2), 0.5))
+    torch.testing.assert_close(learner._collector.rollout.action.tanh().abs(), torch.full((16, 16, 2), 0.5))
     assert learner.evaluate(16, 3).score() > 2850

@@ -40,25 +40,24 @@ def test_accumulated_parts_give_the_same_update_up_to_rounding():
 
 def test_every_sample_is_used_exactly_once_an_epoch():
     learner = make()
-    orders = [learner._order(lanes, epoch=1) for lanes in learner._world.lanes.cohorts]
-    assert torch.equal(orders[0].flatten().sort().values, torch.arange(256))
+    order = learner._order(epoch=1)
+    assert torch.equal(order.flatten().sort().values, torch.arange(256))
     # Each lane brings two of the sixteen environments, and the same number of samples to every minibatch.
-    assert orders[0].shape == (8, 4, 8)
-    assert torch.equal(orders[0][3].flatten() % 16 // 2, torch.full((32,), 3))
+    assert order.shape == (8, 4, 8)
+    assert torch.equal(order[3].flatten() % 16 // 2, torch.full((32,), 3))
 
 
 def test_both_modes_see_the_same_experience():
     fast, exact = make(), make(sync="exact")
     fast.step(), exact.step()
-    joined = torch.cat([collector.rollout.reward for collector in exact._collectors], dim=1)
-    assert torch.equal(joined, fast._collectors[0].rollout.reward)
+    assert torch.equal(exact._collector.rollout.reward, fast._collector.rollout.reward)
     torch.testing.assert_close(weights(exact), weights(fast), rtol=1e-4, atol=1e-5)
 
 
 def test_a_cut_episode_is_worth_what_its_last_board_promises():
     learner = make(time_limit="truncation", max_steps=4)
     learner.step()
-    rollout = learner._collectors[0].rollout
+    rollout = learner._collector.rollout
     # Only some of the ends are cuts; an end by death promises nothing.
     assert bool((rollout.bootstrap != 0).any()) and not bool((rollout.bootstrap[~rollout.ended] != 0).any())
 

@@ -134,10 +134,9 @@ def test_learning_sees_what_acting_saw(length, sync):
     learner = make(sequence_length=length, sync=sync, grad_accum=2)
     for _ in range(2):
         learner.step()
-    for collector in learner._collectors:
-        collect([collector], learner.updates)
-    orders = [learner._order(lanes, 0) for lanes in learner._world.lanes.cohorts]
-    learner._choose(orders, learner._advantage_moments(orders), 1)
+    collect(learner._collector, learner.updates)
+    order = learner._order(0)
+    learner._choose(order, learner._advantage_moments(order), 1)
     for batches in learner._batches:
         for batch in batches:
             logits, value = batch.ask(learner.model)
@@ -150,7 +149,7 @@ def test_learning_sees_what_acting_saw(length, sync):
 
 def test_every_sample_is_used_exactly_once_an_epoch():
     learner = make()
-    (order,) = (learner._order(lanes, epoch=1) for lanes in learner._world.lanes.cohorts)
+    order = learner._order(epoch=1)
     # 64 environments x 2 sequences: 16 of each lane, in 4 minibatches of 32 sequences.
     assert order.shape == (8, 4, 4)
     used = order.flatten()[:, None] + torch.arange(8) * 64
@@ -173,12 +172,12 @@ def test_sequences_carry_their_samples_time_first():
 def test_a_cut_episode_is_valued_with_its_memory_and_the_next_begins_without():
     learner = make(cuts=True)
     learner.step()
-    (collector,) = learner._collectors
+    collector = learner._collector
     seen = []
     value, forget = collector._policy.value, collector._policy.forget
     collector._policy.value = lambda observation: seen.append(collector._policy.memory[0].clone()) or value(observation)
     collector._policy.forget = lambda ended: seen.append(ended.clone()) or forget(ended)
-    collect([collector], 1)
+    collect(collector, 1)
     collector.estimate()
     for memory, ended in zip(seen[0:-1:2], seen[1:-1:2], strict=True):
         assert bool(memory[ended].any(1).all())

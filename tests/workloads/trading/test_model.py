@@ -127,7 +127,7 @@ def test_acting_and_learning_never_sync_and_memory_is_updated_in_place(network, 
     config = Trading().preset("debug", network=network).replace(**changes)
     learner = Trading().build(config, World().with_lanes(8, "fast"))
     learner.step()
-    (collector,) = learner._collectors
+    collector = learner._collector
     collector.env = TradingEnv(config.workload, torch.arange(16), 5, CPU, sparse=False)
     collector._observation.copy_(collector.env.reset())
     places = [part.data_ptr() for part in collector._policy.memory]

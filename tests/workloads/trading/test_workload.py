@@ -152,7 +152,7 @@ def test_real_and_simulated_prices_are_reported_separately():
 def test_results_are_grouped_by_price_source():
     info = {"historical": torch.tensor([1.0, 0.0, 1.0]), "profit": torch.tensor([1.0, 2.0, 3.0])}
     results = results_by_price_source(
-        Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)})
+        Episodes(torch.tensor([4.0, 5.0, 6.0]), torch.ones(3), info | {"sharpe": torch.zeros(3)}, torch.arange(3))
     )
     assert results["historical_reward"].tolist() == [4.0, 6.0] and results["simulated_profit"].tolist() == [2.0]
 

@@ -1,4 +1,4 @@
-"""Collects experience: one cohort's environments and the replay buffer they fill.
+"""Collects experience: a rank's environments and the replay buffer they fill.
 
 T: time, E: environments, A: agents, K: actions.
 """
@@ -13,16 +13,17 @@ from lockstep.algorithms.ddpg.actions import ActionVectors
 from lockstep.compute import random
 from lockstep.compute.graphs import Accelerator
 from lockstep.compute.lane_states import LaneStates, cut, joined
+from lockstep.compute.lanewise import Lanewise
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.envs.vector_env import TeamEnv, Transition
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.replay import Column, Replay
-from lockstep.rl.rollout import EpisodeLedger
+from lockstep.rl.rollout import EpisodeLedger, Episodes
 
 
 class Collector:
-    """Runs the environments of one cohort with the current actor, and stores their steps lane by lane."""
+    """Runs the environments of a rank with the current actor, and stores their steps lane by lane."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Collector:
         actor: nn.Module,
         vectors: ActionVectors,
         *,
+        cohorts: int,
         steps: int,
         rows: int,
         observation_dtype: torch.dtype,
@@ -43,11 +45,16 @@ class Collector:
         ragged: bool = False,
         restarts: bool = False,
     ) -> None:
-        """`index` (E,): the environments' numbers in the whole run. `ragged` and `restarts`: see `TeamProblem`."""
+        """`index` (E,): the environments' numbers in the whole run. `ragged` and `restarts`: see `TeamProblem`.
+
+        `cohorts`: equal groups of environments, in order, each of which has the bits that it would have alone.
+        """
         self.env = env
         self.lanes = lanes
         self._index = index
         self._actor, self._vectors = actor, vectors
+        self._cohorts = cohorts
+        self._decide = Lanewise(self._decided, cohorts, index.device)
         self._tag, self._seed = tag, seed
         self._precision, self._accelerator, self._watch = precision, accelerator, watch
         # A tensor of its own, because every step copies the next observation into it. Environments on the host return
@@ -103,12 +110,20 @@ class Collector:
             self._epsilon.copy_(torch.tensor(list(epsilon))[:, None])
             device = self._index.device
             step = (written + torch.arange(len(self._epsilon), device=device)).view(-1, 1, 1, 1)
-            env = self._index.view(1, -1, 1, 1)
             number = torch.arange(self._agents * self._vectors.count, device=device).view(self._agents, -1)
             # One number per environment: all of its agents explore in the same steps.
+            env = self._index.view(1, -1, 1, 1)
             self._explore.copy_(random.uniform(self._seed, "explore", env, step).flatten(1))
-            self._noise.copy_(self._vectors.noise(self._seed, env, step, number))
-            self._exploring.copy_(self._vectors.explore(random.uniform(self._seed, "vector", env, step, number)))
+            # By cohort: where a vector of processor instructions ends, a logarithm may round differently.
+            noise, exploring = [], []
+            for part in env.chunk(self._cohorts, dim=1):
+                noise.append(self._vectors.noise(self._seed, part, step, number))
+                exploring.append(self._vectors.explore(random.uniform(self._seed, "vector", part, step, number)))
+            self._noise.copy_(torch.cat(noise, dim=1))
+            self._exploring.copy_(torch.cat(exploring, dim=1))
+            with torch.no_grad():
+                explores = self._explore[0] < self._epsilon[0]
+                self._decide.begin(self._observation, explores, self._exploring[0], self._noise[0])
 
     @torch.no_grad()
     def advance(self, steps: int) -> None:
@@ -116,22 +131,23 @@ class Collector:
         for _ in range(steps):
             self._advance()
 
-    def report(self) -> Stats:
-        """The metrics of the round and of the episodes that ended in it."""
+    def report(self) -> list[Stats]:
+        """Each cohort's metrics of the round and of the episodes that ended in it."""
         with self._watch.part("acting"):
             episodes = self.ledger.close(self._reward, self._ended, self._info)
+        return [self._stats(part) for part in episodes.by_group(self._cohorts, self.env.count // self._cohorts)]
+
+    def _stats(self, episodes: Episodes) -> Stats:
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in episodes.info.items()}
         return stats | {f"{self._tag}/{name}": Stat.of([value]) for name, value in self._stage.items()}
 
     def _step(self) -> None:
-        with self._part("acting"), self._precision.autocast():
-            outputs = self._actor(self._observation)
         with self._part("acting"):
-            # Actor outputs and random vectors are both computed, and selected on the device.
             explores = self._now(self._explore) < self._now(self._epsilon)
-            vector = torch.where(explores[:, None, None], self._now(self._exploring), self._vectors.activate(outputs))
-            action = self._vectors.sample(vector, self._now(self._noise))
+            vector, action = self._decide(
+                self._observation, explores, self._now(self._exploring), self._now(self._noise)
+            )
         with self._part("environment"):
             transition = self.env.step(action).to(action.device)
         with self._part("acting"):
@@ -149,6 +165,16 @@ class Collector:
             self._observation.copy_(transition.observation)
             self._time += 1
             self._row.copy_((self._row + 1) % self.memory.rows)
+
+    def _decided(
+        self, observation: Tensor, explores: Tensor, exploring: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Action vectors and the actions that are drawn from them; where an environment explores, of the given ones."""
+        with self._precision.autocast():
+            outputs = self._actor(observation)
+        # Both are computed, and selected on the device.
+        vector = torch.where(explores[:, None, None], exploring, self._vectors.activate(outputs))
+        return vector, self._vectors.sample(vector, noise)
 
     def _now(self, numbers: Tensor) -> Tensor:
         """The row of the current step."""

@@ -1,4 +1,4 @@
-"""DDPG on any number of ranks. L: lanes of a cohort, U: gradient updates of a round, B: samples of a lane."""
+"""DDPG on any number of ranks. C: cohorts, L: lanes of a rank, U: gradient updates of a round, B: samples of a lane."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +20,7 @@ from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
+from lockstep.envs.split_env import teams_in_cohorts
 from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
@@ -35,7 +36,7 @@ from lockstep.storage.program_file import Program
 
 
 class DDPGLearner(Learner):
-    """Each cohort acts and fills its replay buffer; after every update_interval steps all ranks learn together."""
+    """Each rank acts and fills its replay buffers; after every update_interval steps all learn together."""
 
     def __init__(
         self,
@@ -66,9 +67,14 @@ class DDPGLearner(Learner):
         # One compiled actor, for acting and for its loss. Evaluations use the model itself.
         policy = accelerator.compile(self._model.actor)
         self._envs_per_lane = settings.n_envs // world.lanes.total
-        self._collectors = [self._collector(lanes, policy, vectors) for lanes in world.lanes.cohorts]
-        # One micro-batch per cohort, allocated once: recorded graphs read the positions from the same memory each time.
-        self._batches = [[self._empty_batch(collector)] for collector in self._collectors]
+        self._collector = self._open_collector(policy, vectors)
+        # (C, S) positions of each cohort's samples, and one micro-batch that reads them. Allocated once and filled in
+        # place: recorded graphs read fixed addresses.
+        shape = (len(world.lanes.cohorts), settings.batch_size * len(world.lanes.cohorts[0]) // world.lanes.total)
+        self._positions = torch.zeros(shape, dtype=torch.int64, device=world.device)
+        self._share = self._empty_share()
+        ragged = problem.ragged
+        self._batches = [[Batch(self._collector.memory, row, self._share, ragged)] for row in self._positions]
         recorder = accelerator.record if accelerator.records else None
         critic_loss = CriticLoss(
             accelerator.compile(self._model.critic),
@@ -90,20 +96,18 @@ class DDPGLearner(Learner):
         rates = self._set_rates()
         # A function of the steps over all ranks, so exploration does not depend on the world size.
         epsilon = [settings.epsilon_after(self.steps + time * settings.n_envs) for time in range(settings.n_steps)]
-        for collector in self._collectors:
-            collector.begin(self.steps, self._rows_written(), epsilon)
+        self._collector.begin(self.steps, self._rows_written(), epsilon)
         words, learned = self._sampling_words(), GradientSteps(self._world, "critic", "actor")
         for _ in range(settings.n_steps // settings.update_interval):
             self.safe_point("acting")
-            for collector in self._collectors:
-                collector.advance(settings.update_interval)
+            self._collector.advance(settings.update_interval)
             self.steps += settings.n_envs * settings.update_interval
             # Steps are counted over all ranks, so all ranks start learning at once and make the same number of updates;
             # otherwise their all-reduces would not match.
             if self.steps >= settings.first_update:
                 with self._watch.part("learning"):
                     self._learn(words, learned)
-        reports = [collector.report() for collector in self._collectors]
+        reports = self._collector.report()
         # Once a round, because reading the flags makes the host wait for the device.
         learned.refuse_non_finite(self._run.nonfinite, f"round {self.updates}", "--a-lr and --c-lr")
         learned.report(reports, gradient_updates=float(learned.count), epsilon=epsilon[0], **rates)
@@ -173,33 +177,28 @@ class DDPGLearner(Learner):
             rates[f"learning_rate_{name}"] = now
         return rates
 
-    def _sampling_words(self) -> list[Tensor]:
-        """For each cohort, the random words (U, L, B) with which this round's gradient updates choose their samples."""
+    def _sampling_words(self) -> Tensor:
+        """The random words (U, L, B) with which this round's gradient updates choose their samples."""
         settings = self._settings
         # For the whole round in one kernel. In the first rounds, before learning starts, some stay unused.
         most = settings.n_steps // settings.update_interval * settings.updates_per_interval
         numbers = torch.arange(self.gradient_updates, self.gradient_updates + most, device=self._world.device)
         samples = settings.batch_size // self._world.lanes.total
-        return [collector.memory.random_words(numbers, samples) for collector in self._collectors]
+        return self._collector.memory.random_words(numbers, samples)
 
-    def _learn(self, words: list[Tensor], learned: GradientSteps) -> None:
+    def _learn(self, words: Tensor, learned: GradientSteps) -> None:
         """The gradient updates of one interval. Called by every rank."""
         settings, first, written = self._settings, learned.count, self._rows_written()
         # Positions for the whole interval: the replay buffer does not change between its gradient updates.
-        positions = [
-            collector.memory.sample_positions(
-                part[first : first + settings.updates_per_interval], written, settings.n_step
-            )
-            for collector, part in zip(self._collectors, words, strict=True)
-        ]
+        chosen = words[first : first + settings.updates_per_interval]
+        positions = self._collector.memory.sample_positions(chosen, written, settings.n_step)
         shares = self._shares(positions)
         pool, pool_update_every = self._problem.opponent_pool, self._problem.pool_update_every
         for number in range(settings.updates_per_interval):
             self.safe_point("learning")
-            for (batch,), chosen in zip(self._batches, positions, strict=True):
-                batch.positions.copy_(chosen[number].flatten())
-                if shares is not None and isinstance(batch.share, Tensor):
-                    batch.share.copy_(shares[number])
+            self._positions.copy_(positions[number].view_as(self._positions))
+            if shares is not None and isinstance(self._share, Tensor):
+                self._share.copy_(shares[number])
             # The critic first: the actor then follows the gradient of the updated critic.
             learned.add(self._critic_replica.backward(self._batches))
             norm, finite = self._step_critic()
@@ -211,14 +210,12 @@ class DDPGLearner(Learner):
             if pool is not None and self.gradient_updates % pool_update_every == 0:
                 pool.add(self._model.actor, self.gradient_updates // pool_update_every)
 
-    def _shares(self, positions: list[Tensor]) -> Tensor | None:
+    def _shares(self, positions: Tensor) -> Tensor | None:
         """(U,) one over the agents that took part in each update's steps, if they may leave. Called by every rank."""
         if not self._problem.ragged:
             return None
-        acted = [
-            collector.memory.read("acted", chosen).flatten(1).sum(1)
-            for collector, chosen in zip(self._collectors, positions, strict=True)
-        ]
+        cohorts = positions.chunk(len(self._positions), dim=1)
+        acted = [self._collector.memory.read("acted", chosen).flatten(1).sum(1) for chosen in cohorts]
         return 1.0 / self._world.total(acted).clamp(min=1)
 
     def _optimize_critic(self) -> tuple[Tensor, Tensor]:
@@ -238,16 +235,20 @@ class DDPGLearner(Learner):
         named = self.model.get_submodule(name).named_parameters(prefix=name)
         return Optimizer(dict(named), self._settings.adam_eps, self._settings.max_grad_norm)
 
-    def _collector(self, lanes: range, policy: nn.Module, vectors: ActionVectors) -> Collector:
-        settings, seed, width = self._settings, self._run.seed, self._envs_per_lane
+    def _open_collector(self, policy: nn.Module, vectors: ActionVectors) -> Collector:
+        settings, seed, width, lanes = self._settings, self._run.seed, self._envs_per_lane, self._world.lanes.mine
         # Environments are numbered over the whole run: lane l has the numbers from l * width on.
         index = torch.arange(lanes.start * width, lanes.stop * width, device=self._world.device)
+        cohorts = len(self._world.lanes.cohorts)
         return Collector(
-            self._problem.make_env(index, seed),
+            teams_in_cohorts(
+                lambda part: self._problem.make_env(part, seed), index, cohorts, self._problem.batch_invariant
+            ),
             index,
             lanes,
             policy,
             vectors,
+            cohorts=cohorts,
             steps=settings.n_steps,
             rows=settings.memory_rows,
             observation_dtype=torch.float16 if settings.memory_format == "fp16" else torch.float32,
@@ -260,16 +261,12 @@ class DDPGLearner(Learner):
             restarts=self._problem.restarts,
         )
 
-    def _empty_batch(self, collector: Collector) -> Batch:
-        batch_size = self._settings.batch_size
-        # Every lane contributes the same number of samples.
-        samples = batch_size * len(collector.lanes) // self._world.lanes.total
-        positions = torch.zeros(samples, dtype=torch.int64, device=self._world.device)
+    def _empty_share(self) -> float | Tensor:
+        """What each sample counts in the world's mean."""
         if self._problem.ragged:
             # Written before each gradient update: the number of agents that took part differs.
-            return Batch(collector.memory, positions, torch.zeros((), device=self._world.device), ragged=True)
-        agents = self._problem.observation_shape[0]
-        return Batch(collector.memory, positions, 1.0 / (batch_size * agents))
+            return torch.zeros((), device=self._world.device)
+        return 1.0 / (self._settings.batch_size * self._problem.observation_shape[0])
 
     def _pool_state(self) -> dict[str, Tensor]:
         pool = self._problem.opponent_pool
@@ -277,7 +274,7 @@ class DDPGLearner(Learner):
 
     def state(self) -> Snapshot:
         """Everything needed to resume, with each lane's replay buffer. Called by every rank."""
-        lanes = {k: v for c in self._collectors for k, v in c.state(self._rows_written()).items()}
+        lanes = self._collector.state(self._rows_written())
         moments = self._actor_optimizer.state() | self._critic_optimizer.state()
         counters = {
             "updates": self.updates,
@@ -297,7 +294,7 @@ class DDPGLearner(Learner):
         return replace(
             self.state(),
             optimizer=(moments if counters["gradient_updates"] else {}) | self._pool_state(),
-            lanes={k: v for c in self._collectors for k, v in c.state(written).items()},
+            lanes=self._collector.state(written),
         )
 
     def load(self, snapshot: Snapshot) -> None:
@@ -312,5 +309,4 @@ class DDPGLearner(Learner):
         self.gradient_updates = snapshot.state["gradient_updates"]
         self._precision.load(snapshot.state["precision"])
         # After the counters, on which the number of rows depends.
-        for collector in self._collectors:
-            collector.load(snapshot.lanes, self._rows_written())
+        self._collector.load(snapshot.lanes, self._rows_written())

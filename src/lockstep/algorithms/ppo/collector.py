@@ -1,4 +1,4 @@
-"""Acting: one cohort's environments and the rollout they fill. T: time, E: environments of the cohort."""
+"""Acting: a rank's environments and the rollout they fill. T: time, E: environments of the rank."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from lockstep.compute.lanewise import Lanewise
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.envs.vector_env import BatchedEnv, Transition
@@ -14,12 +15,12 @@ from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.normalisers import DiscountedReturns, RewardScale, scaled
 from lockstep.rl.problem import Describe, Teacher
 from lockstep.rl.returns import generalised_advantages
-from lockstep.rl.rollout import EpisodeLedger, Rollout, Step
+from lockstep.rl.rollout import EpisodeLedger, Episodes, Rollout, Step
 from lockstep.rl.stateful_policy import StatefulPolicy
 
 
 class Collector:
-    """Runs the environments of one cohort with the current policy."""
+    """Runs the environments of a rank with the current policy."""
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Collector:
         network: nn.Module,
         actions: ActionFamily,
         *,
+        cohorts: int,
         sequence_length: int,
         tag: str,
         seed: int,
@@ -44,10 +46,12 @@ class Collector:
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph.
 
+        `cohorts`: equal groups of environments, in order, each of which has the bits that it would have alone.
         `masked`: whether some steps are not valid. `restarts`: a resume begins new episodes.
         """
         self.env = env
         self.index = index
+        self._cohorts = cohorts
         self._restarts = restarts
         self._sequence_length = sequence_length
         self._tag = tag
@@ -60,13 +64,15 @@ class Collector:
         # Environments on the host return host tensors; the policy runs on the device of `index`.
         device = index.device
         self._observation = env.reset().to(device, copy=True)
-        self._policy = StatefulPolicy(network, env.count, device)
+        self._policy = StatefulPolicy(network, env.count, device, cohorts)
+        self._decide = Lanewise(self._decided, cohorts, device)
+        self._judge = Lanewise(self._judged, cohorts, device)
         storage = actions.storage(steps, env.count, device)
         memory = self._policy.memory
         self.rollout = Rollout(steps, env.count, self._observation, storage, memory, sequence_length, masked)
         self.ledger = EpisodeLedger(env.count, device)
         self._reward_scale = reward_scale
-        self.returns = DiscountedReturns(env.count, gamma, device) if reward_scale else None
+        self.returns = DiscountedReturns(env.count, gamma, device, cohorts) if reward_scale else None
         # What a step reads and writes is changed in place, never replaced: a recorded graph has fixed addresses.
         self._noise = torch.zeros_like(storage, dtype=torch.float32)
         self._time = torch.zeros(1, dtype=torch.int64, device=device)
@@ -88,8 +94,13 @@ class Collector:
         # All random numbers of the rollout at once, outside the recorded step. They depend on the environment's number
         # and the step alone, so the division into ranks does not change them.
         clock = update * steps + torch.arange(steps, device=self.index.device)
-        self._noise.copy_(self._actions.noise(self._seed, self.index, clock))
+        # By cohort: where a vector of processor instructions ends, a logarithm may round differently.
+        noise = [self._actions.noise(self._seed, part, clock) for part in self.index.chunk(self._cohorts)]
+        self._noise.copy_(torch.cat(noise, dim=1))
         self._time.zero_()
+        with self._precision.autocast():
+            self._policy.begin(self._observation)
+            self._decide.begin(self._observation, self._noise[0], *self._policy.memory)
         self.rollout.bootstrap.zero_()
         if self.returns is not None:
             self.returns.sums.zero_()
@@ -106,10 +117,13 @@ class Collector:
             self._step(step, teacher)
 
     @torch.no_grad()
-    def report(self) -> Stats:
-        """Statistics of the episodes that ended in the rollout."""
+    def report(self) -> list[Stats]:
+        """Each cohort's statistics of the episodes that ended in the rollout."""
         with self._watch.part("acting"):
             episodes = self.ledger.close(self.rollout.reward, self.rollout.ended, self.rollout.info, self.rollout.valid)
+        return [self._stats(part) for part in episodes.by_group(self._cohorts, self.env.count // self._cohorts)]
+
+    def _stats(self, episodes: Episodes) -> Stats:
         stats = {"rollout/return_mean": Stat.of(episodes.returns), "rollout/length_mean": Stat.of(episodes.lengths)}
         reported = episodes.info | (self._describe(episodes) if self._describe else {})
         stats |= {f"{self._tag}/{name}_mean": Stat.of(values) for name, values in reported.items()}
@@ -121,22 +135,19 @@ class Collector:
 
     def _step(self, step: Step, teacher: Teacher | None = None) -> None:
         with self._part("acting"), self._precision.autocast():
-            outputs, value = self._policy.act(self._observation)
-            distribution = self._actions.of(outputs)
+            memory = self._policy.memory
             if teacher is None:
                 noise = self._noise[step] if isinstance(step, int) else self._noise.index_select(0, step).squeeze(0)
-                action = distribution.draw(noise)
+                action, bounded, log_probability, value, *after = self._decide(self._observation, noise, *memory)
             else:
                 action = self._actions.sample_of(teacher(self.env))
+                bounded, log_probability, value, *after = self._judge(self._observation, action, *memory)
             self.rollout.write(
-                step,
-                observation=self._observation,
-                action=action,
-                log_probability=distribution.log_probability(action),
-                value=value,
+                step, observation=self._observation, action=action, log_probability=log_probability, value=value
             )
+            self._policy.remember(after)
         with self._part("environment"):
-            transition = self.env.step(self._actions.bounded(action)).to(action.device)
+            transition = self.env.step(bounded).to(action.device)
         with self._part("acting"):
             ended = transition.terminated | transition.truncated
             if transition.valid is not None:
@@ -151,6 +162,18 @@ class Collector:
                 self.returns.advance(transition.reward, ended)
             self._policy.forget(ended)
             self._observation.copy_(transition.observation)
+
+    def _decided(self, observation: Tensor, noise: Tensor, *memory: Tensor) -> Sequence[Tensor]:
+        """Actions as drawn and as the environment expects them, log-probabilities, values, the memory afterwards."""
+        outputs, value, *after = self._policy.ask(observation, *memory)
+        distribution = self._actions.of(outputs)
+        action = distribution.draw(noise)
+        return action, self._actions.bounded(action), distribution.log_probability(action), value, *after
+
+    def _judged(self, observation: Tensor, action: Tensor, *memory: Tensor) -> Sequence[Tensor]:
+        """The same for actions that are given."""
+        outputs, value, *after = self._policy.ask(observation, *memory)
+        return self._actions.bounded(action), self._actions.of(outputs).log_probability(action), value, *after
 
     def _write_bootstrap(self, step: Step, transition: Transition) -> None:
         """Store the discounted value of the rest of truncated episodes, which is added to their last reward."""
@@ -199,20 +222,17 @@ class Collector:
 
 
 def collect(
-    collectors: Sequence[Collector],
+    collector: Collector,
     update: int,
     teacher: Teacher | None = None,
     safe_point: Callable[[str], object] = lambda part: None,
 ) -> list[Stats]:
-    """Fill the rollouts of all cohorts, with the teacher's actions if one is given; returns each cohort's statistics.
+    """Fill the rollout, with the teacher's actions if one is given; returns each cohort's statistics.
 
     Advantages come with `estimate`, once the scale of the rewards is known.
     """
-    for collector in collectors:
-        collector.begin(update)
-    # One step of all cohorts after the other: ranks have different numbers of cohorts, but pass the same safe points.
-    for step in range(len(collectors[0].rollout.reward)):
+    collector.begin(update)
+    for step in range(len(collector.rollout.reward)):
         safe_point("acting")
-        for collector in collectors:
-            collector.advance(step, teacher)
-    return [collector.report() for collector in collectors]
+        collector.advance(step, teacher)
+    return collector.report()

@@ -1,4 +1,4 @@
-"""PPO on any number of ranks. L: lanes of a cohort, M: minibatches of an epoch, B: samples of a lane in a minibatch.
+"""PPO on any number of ranks. L: lanes of a rank, M: minibatches of an epoch, B: samples of a lane in a minibatch.
 
 A recurrent network learns from whole sequences of T steps, and B counts sequences. For other networks T = 1.
 """
@@ -26,6 +26,7 @@ from lockstep.compute.stopwatch import Stopwatch
 from lockstep.config.config import Config, NetworkSettings, WorkloadSettings
 from lockstep.distributed.replicas import Replica, replicate
 from lockstep.distributed.world import World
+from lockstep.envs.split_env import in_cohorts
 from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
@@ -45,7 +46,7 @@ PPOConfig = Config[PPOSettings, WorkloadSettings, NetworkSettings]
 
 
 class PPOLearner(Learner):
-    """Proximal policy optimisation: every cohort fills its rollout, then all ranks learn from minibatches together."""
+    """Proximal policy optimisation: every rank fills its rollout, then all learn from minibatches together."""
 
     def __init__(
         self,
@@ -100,18 +101,37 @@ class PPOLearner(Learner):
         self._descend = accelerator.record(self._descend_once)
 
     @cached_property
-    def _collectors(self) -> list[Collector]:
-        # Opened when they are first needed: a model that only plays or is evaluated needs none of its environments.
-        collectors = [self._collector(lanes, self._policy) for lanes in self._world.lanes.cohorts]
+    def _collector(self) -> Collector:
+        # Opened when it is first needed: a model that only plays or is evaluated needs none of its environments.
+        collector = self._open_collector()
         if ":" in self._run.network:
-            check_outputs(self._run.network, self.model, collectors[0].observation[:2], self._problem)
-        return collectors
+            check_outputs(self._run.network, self.model, collector.observation[:2], self._problem)
+        return collector
+
+    # What minibatches read is allocated once and filled in place: recorded graphs read fixed addresses.
+    @cached_property
+    def _index(self) -> Tensor:
+        """(C, A, S) positions of the samples of each cohort's micro-batches."""
+        settings, lanes = self._settings, self._world.lanes
+        samples = settings.batch_size * len(lanes.mine) // (lanes.total * settings.grad_accum * self._sequence_length)
+        shape = (len(lanes.cohorts), settings.grad_accum, samples // len(lanes.cohorts))
+        return torch.zeros(shape, dtype=torch.int64, device=self._world.device)
 
     @cached_property
     def _batches(self) -> list[list[Minibatch]]:
-        # Allocated once and pointed at other samples in place: recorded graphs read fixed addresses.
-        cohorts = zip(self._world.lanes.cohorts, self._collectors, strict=True)
-        return [self._empty_batches(lanes, collector) for lanes, collector in cohorts]
+        """Each cohort's micro-batches, which differ in their positions alone."""
+        settings, device, rollout = self._settings, self._world.device, self._collector.rollout
+        columns, memory = rollout.flat(), tuple(part.flatten(0, 1) for part in rollout.memory)
+        if self._dropout is not None:
+            columns["word"] = torch.zeros(rollout.reward.numel(), dtype=torch.int64, device=device)
+        moments = torch.zeros(2, device=device)
+        # Known before each gradient step only, if steps may not be valid.
+        share = torch.zeros((), device=device) if self._problem.masked else 1.0 / settings.batch_size
+        sequences = Sequences(self._sequence_length, self._collector.env.count, memory) if memory else None
+        return [
+            [Minibatch(columns, positions, moments, share, sequences, self._dropout) for positions in cohort]
+            for cohort in self._index
+        ]
 
     def step(self) -> list[Stats]:
         """One update: act for n_steps in every environment, then learn from it. Called by every rank."""
@@ -119,7 +139,7 @@ class PPOLearner(Learner):
         rate = self.learning_rate()
         self._optimizer.set_rate(rate)
         teacher = self._problem.teacher if cloning else None
-        reports = collect(self._collectors, self.updates, teacher, self.safe_point)
+        reports = collect(self._collector, self.updates, teacher, self.safe_point)
         self._estimate()
         with self._watch.part("learning"):
             learned, epochs = self._learn(self._cloning if cloning and self._cloning else self._replica)
@@ -186,15 +206,15 @@ class PPOLearner(Learner):
     def _estimate(self) -> None:
         """Compute advantages, of rewards divided by the deviation of returns if asked for. Called by every rank."""
         if self._reward_scale is not None:
-            self._reward_scale.update(self._world.total([c.returns.sums for c in self._collectors if c.returns]))
-        for collector in self._collectors:
-            collector.estimate()
+            assert self._collector.returns is not None
+            self._reward_scale.update(self._world.total(self._collector.returns.sums))
+        self._collector.estimate()
 
     def _observe(self) -> None:
         """Add the rollout to the moments of observations, now that it has been learned from. Called by every rank."""
         if self._normaliser is not None:
-            sums = [self._normaliser.sums(collector.rollout.observation) for collector in self._collectors]
-            self._normaliser.update(self._world.total(sums))
+            cohorts = self._collector.rollout.observation.chunk(len(self._world.lanes.cohorts), dim=1)
+            self._normaliser.update(self._world.total([self._normaliser.sums(part) for part in cohorts]))
 
     def _learn(self, replica: Replica) -> tuple[GradientSteps, int]:
         """Run the epochs over the rollout; returns gradient steps and number of epochs. Called by every rank."""
@@ -202,11 +222,11 @@ class PPOLearner(Learner):
         self.model.train()
         for epoch in range(self._settings.n_epochs):
             self._draw_dropout(epoch)
-            orders = [self._order(lanes, epoch) for lanes in self._world.lanes.cohorts]
-            moments = self._advantage_moments(orders)
+            order = self._order(epoch)
+            moments = self._advantage_moments(order)
             for number in range(moments.shape[0]):
                 self.safe_point("learning")
-                self._choose(orders, moments, number)
+                self._choose(order, moments, number)
                 learned.add(replica.backward(self._batches))
                 learned.moved(*self._descend())
             epochs += 1
@@ -221,19 +241,21 @@ class PPOLearner(Learner):
             return
         steps = self._settings.n_steps
         clock = self.updates * steps + torch.arange(steps, device=self._world.device)
-        for collector, batches in zip(self._collectors, self._batches, strict=True):
-            words = random.random_words(self._run.seed, "dropout", collector.index[None, :], clock[:, None], epoch)[0]
-            batches[0].rollout["word"].copy_(words.flatten())
+        index = self._collector.index[None, :]
+        words = random.random_words(self._run.seed, "dropout", index, clock[:, None], epoch)[0]
+        # All batches read the same columns.
+        self._batches[0][0].rollout["word"].copy_(words.flatten())
 
     def _descend_once(self) -> tuple[Tensor, Tensor]:
         norm, finite = self._optimizer.step()
         self._precision.learn_from(finite)
         return norm, finite
 
-    def _order(self, lanes: range, epoch: int) -> Tensor:
-        """(L, M, B) positions in the cohort's rollout; each lane contributes the same number to every minibatch."""
+    def _order(self, epoch: int) -> Tensor:
+        """(L, M, B) positions in the rollout; each lane contributes the same number to every minibatch."""
         # Lanes are shuffled separately, each by its own number, so a lane's minibatches do not depend on its rank.
         settings, device, length = self._settings, self._world.device, self._sequence_length
+        lanes = self._world.lanes.mine
         per_lane = self._envs_per_lane * settings.n_steps // length
         lane_index = torch.arange(lanes.start, lanes.stop, device=device)
         step = self.updates * settings.n_epochs + epoch
@@ -245,27 +267,27 @@ class PPOLearner(Learner):
         samples = settings.batch_size // (self._world.lanes.total * length)
         return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
 
-    def _advantage_moments(self, orders: list[Tensor]) -> Tensor:
+    def _advantage_moments(self, order: Tensor) -> Tensor:
         """(M, 3) mean, deviation and count of each minibatch's advantages over all ranks. Called by every rank."""
-        parts = []
-        for collector, order in zip(self._collectors, orders, strict=True):
+        parts, rollout = [], self._collector.rollout
+        for lanes in order.chunk(len(self._world.lanes.cohorts)):
             # (T, L, M, B) -> (M, L, B, T): one row of samples for each minibatch.
-            samples = steps_of(order, self._sequence_length, collector.env.count).permute(2, 1, 3, 0)
-            rollout = collector.rollout
+            samples = steps_of(lanes, self._sequence_length, self._collector.env.count).permute(2, 1, 3, 0)
             valid = None if rollout.valid is None else rollout.valid.flatten()[samples].flatten(1)
             parts.append(moment_sums(rollout.advantage.flatten()[samples].flatten(1), valid))
         sums = self._world.total(parts)
         return torch.cat((mean_and_deviation(sums), sums[:, 2:].to(torch.float32)), 1)
 
-    def _choose(self, orders: list[Tensor], moments: Tensor, number: int) -> None:
+    def _choose(self, order: Tensor, moments: Tensor, number: int) -> None:
         """Point the micro-batches at minibatch `number`."""
-        for order, batches in zip(orders, self._batches, strict=True):
-            pieces = order[:, number].chunk(len(batches), dim=1)
-            for batch, piece in zip(batches, pieces, strict=True):
-                batch.index.copy_(piece.reshape(-1))
-                batch.moments.copy_(moments[number, :2])
-                if isinstance(batch.share, Tensor):
-                    batch.share.copy_(1.0 / moments[number, 2].clamp(min=1.0))
+        first, (cohorts, micro_batches, _) = self._batches[0][0], self._index.shape
+        # (L, B) -> (C, lanes of a cohort, A, samples of a lane) -> (C, A, S).
+        lanes = order[:, number].unflatten(1, (micro_batches, -1)).unflatten(0, (cohorts, -1))
+        self._index.copy_(lanes.transpose(1, 2).flatten(2))
+        # These are shared by all batches.
+        first.moments.copy_(moments[number, :2])
+        if isinstance(first.share, Tensor):
+            first.share.copy_(1.0 / moments[number, 2].clamp(min=1.0))
 
     def _too_far(self, learned: GradientSteps) -> bool:
         """Whether the policy's KL divergence exceeds the limit, decided by all ranks together. Called by every rank."""
@@ -276,16 +298,18 @@ class PPOLearner(Learner):
         divergence = self._world.total([total["approx_kl"] for total in learned.sums]) / learned.count
         return bool(self._world.agree(int(float(divergence) > 1.5 * limit)))
 
-    def _collector(self, lanes: range, policy: nn.Module) -> Collector:
-        settings, seed = self._settings, self._run.seed
-        first, last = lanes.start * self._envs_per_lane, lanes.stop * self._envs_per_lane
-        index = torch.arange(first, last, device=self._world.device)
+    def _open_collector(self) -> Collector:
+        settings, seed, lanes = self._settings, self._run.seed, self._world.lanes
+        first, last = lanes.mine.start * self._envs_per_lane, lanes.mine.stop * self._envs_per_lane
+        index, cohorts = torch.arange(first, last, device=self._world.device), len(lanes.cohorts)
+        make = partial(self._problem.environments, seed=seed)
         return Collector(
-            self._problem.environments(index, seed),
+            in_cohorts(make, index, cohorts, self._problem.batch_invariant),
             index,
             settings.n_steps,
-            policy,
+            self._policy,
             self._actions,
+            cohorts=cohorts,
             sequence_length=self._sequence_length,
             tag=self._problem.name,
             seed=seed,
@@ -300,32 +324,9 @@ class PPOLearner(Learner):
             restarts=self._problem.restarts,
         )
 
-    def _empty_batches(self, lanes: range, collector: Collector) -> list[Minibatch]:
-        settings, device, rollout = self._settings, self._world.device, collector.rollout
-        length = self._sequence_length
-        samples = settings.batch_size * len(lanes) // (self._world.lanes.total * settings.grad_accum * length)
-        memory = tuple(part.flatten(0, 1) for part in rollout.memory)
-        columns = rollout.flat()
-        if self._dropout is not None:
-            columns["word"] = torch.zeros(rollout.reward.numel(), dtype=torch.int64, device=device)
-        return [
-            Minibatch(
-                columns,
-                torch.zeros(samples, dtype=torch.int64, device=device),
-                torch.zeros(2, device=device),
-                # Known before each gradient step only, if steps may not be valid.
-                torch.zeros((), device=device) if self._problem.masked else 1.0 / settings.batch_size,
-                Sequences(length, collector.env.count, memory) if memory else None,
-                self._dropout,
-            )
-            for _ in range(settings.grad_accum)
-        ]
-
     def state(self) -> Snapshot:
         """Everything needed to resume, split into lanes. Called by every rank."""
-        lanes: dict[int, dict[str, Tensor]] = {}
-        for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
-            lanes |= cut(cohort, collector.state())
+        lanes = cut(self._world.lanes.mine, self._collector.state())
         counters = {"updates": self.updates, "steps": self.steps, "precision": self._precision.state()}
         if self._reward_scale is not None:
             counters["returns"] = self._reward_scale.state()
@@ -345,5 +346,4 @@ class PPOLearner(Learner):
         self._precision.load(snapshot.state["precision"])
         if self._reward_scale is not None:
             self._reward_scale.load(snapshot.state["returns"])
-        for cohort, collector in zip(self._world.lanes.cohorts, self._collectors, strict=True):
-            collector.load(joined(cohort, snapshot.lanes))
+        self._collector.load(joined(self._world.lanes.mine, snapshot.lanes))

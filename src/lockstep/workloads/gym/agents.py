@@ -73,5 +73,6 @@ def agents_problem(settings: GymSettings) -> TeamProblem:
         image_bytes=facts.images,
         ragged=True,
         hosted=True,
+        batch_invariant=True,
         restarts=facts.restarts,
     )

@@ -97,6 +97,7 @@ def single_problem(settings: GymSettings) -> EnvProblem:
         parts=facts.observations.parts,
         image_bytes=facts.observations.dtype == np.uint8,
         hosted=True,
+        batch_invariant=True,
         restarts=facts.restarts,
         tasks=tasks,
     )

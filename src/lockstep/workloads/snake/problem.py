@@ -24,6 +24,7 @@ def snake_problem(rules: SnakeRules, world: World) -> EnvProblem:
         observation_shape=(3 * rules.frame_stack, rules.grid_size, rules.grid_size),
         actions=Discrete(4),
         make_env=make_env,
+        batch_invariant=True,
         teacher=expert.scripted_action,
     )
 

@@ -35,6 +35,8 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
         make_env=make_env,
         make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
         pool_update_every=settings.self_play_every,
+        # Opponents from the pool are networks, whose bits depend on the number of boards they see at once.
+        batch_invariant=not settings.self_play,
     )
     if settings.self_play:
         # Built from the same settings and seed, the pool's networks start with the same weights as the actor.

@@ -41,6 +41,7 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
         observation_shape=(sum(SIZES.values()) + symbols_told(settings, history),),
         actions=Discrete(len(ACTIONS)),
         make_env=make_env,
+        batch_invariant=True,
         make_test=make_test,
         forecast=forecast,
         data=data_record(history, settings.episode_length, settings.historical_lanes) if history else {},

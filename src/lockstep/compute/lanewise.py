@@ -1,0 +1,70 @@
+"""Applies a network to the rows of several lanes so that each lane's results have the bits it has alone."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lockstep.compute.branches import Branches
+from lockstep.compute.row_invariance import same_bits_in_groups
+
+_ROWS_TRIED = 256
+
+Rowwise = Callable[..., Sequence[Tensor]]
+"""Tensors (E, ...) -> tensors (E, ...); a row of the results depends on the same row of the arguments alone."""
+
+
+class Lanewise:
+    """A function of rows, computed as if each lane were alone. E: rows, the same number for every lane.
+
+    A row's value does not depend on its neighbours, but its last bits may: the number of rows decides which kernel
+    computes a matrix product, and so the order of its sums. On a GPU lanes are computed side by side. On a CPU all rows
+    are computed at once if that gives the same bits (see `row_invariance`).
+    """
+
+    def __init__(self, function: Rowwise, lanes: int, device: torch.device) -> None:
+        """`lanes`: the number of equal groups of rows; 1 = all rows at once."""
+        self._function, self._lanes = function, lanes
+        self._branches = Branches(lanes, device)
+        # Recorded graphs cannot try anything, and cuBLAS chooses by the number of rows almost always.
+        self._tries = lanes > 1 and device.type == "cpu"
+        self._at_once = lanes == 1
+        self._rounds = 0
+
+    def __call__(self, *rows: Tensor) -> Sequence[Tensor]:
+        """The results for all lanes, (E, ...) each."""
+        return self._function(*rows) if self._at_once else self._apart(rows)
+
+    def begin(self, *rows: Tensor) -> None:
+        """Start a round; `rows`: arguments as they will be given, to find out whether lanes may be computed at once."""
+        self._rounds += 1
+        # Not only once: a network whose last weights are still zero has the same results in any order. Rarely later on,
+        # since the choice of a kernel does not depend on the weights.
+        if self._tries and self._rounds.bit_count() == 1:
+            self._at_once = self._agrees(rows)
+
+    def _apart(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
+        parts = zip(*(part.chunk(self._lanes) for part in rows), strict=True)
+        results = self._branches.run([partial(self._function, *part) for part in parts])
+        return tuple(torch.cat(column) for column in zip(*results, strict=True))
+
+    def _agrees(self, rows: Sequence[Tensor]) -> bool:
+        # A few rows may agree by accident.
+        trials = range(max(1, _ROWS_TRIED // len(rows[0])))
+        return all(
+            same_bits_in_groups(self._function, [_disturbed(part, trial) for part in rows], self._lanes)
+            for trial in trials
+        )
+
+
+def _disturbed(rows: Tensor, trial: int) -> Tensor:
+    """The rows with small differences: a sum of zeros, as at the start of an episode, would round in no order."""
+    # A generator of its own: the global one belongs to the user.
+    generator = torch.Generator().manual_seed(trial)
+    if rows.is_floating_point():
+        # Small enough that what a network reads as a number of something keeps its meaning.
+        return rows + 1e-3 * torch.randn(rows.shape, generator=generator, dtype=rows.dtype)
+    return (
+        torch.randint(0, 256, rows.shape, generator=generator, dtype=rows.dtype) if rows.dtype == torch.uint8 else rows
+    )

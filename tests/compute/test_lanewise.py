@@ -1,0 +1,66 @@
+"""A network on the rows of several lanes has the bits that each lane has alone."""
+
+import torch
+
+from lockstep.compute.lanewise import Lanewise
+
+CPU = torch.device("cpu")
+
+
+class Network:
+    """Halves its rows, and counts how many it is given at once."""
+
+    def __init__(self, bend=lambda rows: rows):
+        self.sizes, self._bend = [], bend
+
+    def __call__(self, *rows):
+        self.sizes.append(len(rows[0]))
+        return tuple(self._bend(part / 2) for part in rows)
+
+
+def test_lanes_are_computed_at_once_where_that_gives_the_same_bits():
+    network = Network()
+    function = Lanewise(network, 4, CPU)
+    rows = torch.arange(8.0)
+    function.begin(rows)
+    network.sizes.clear()
+    assert torch.equal(function(rows)[0], rows / 2)
+    assert network.sizes == [8]
+
+
+def test_lanes_are_computed_apart_where_a_bit_depends_on_the_number_of_rows():
+    # The smallest change there is, and only in a batch of more than two rows.
+    network = Network(lambda rows: rows.nextafter(rows + 1) if len(rows) > 2 else rows)
+    function = Lanewise(network, 4, CPU)
+    rows = torch.zeros(8)
+    function.begin(rows)
+    network.sizes.clear()
+    assert torch.equal(function(rows, rows + 1)[1], torch.full((8,), 0.5))
+    assert network.sizes == [2] * 4
+
+
+def test_a_network_of_zeros_is_tried_again_when_it_has_learned():
+    scale = torch.zeros(())
+    network = Network(lambda rows: scale * (rows + 1e-7 * len(rows)))
+    function = Lanewise(network, 2, CPU)
+    rows = torch.ones(4)
+    for weight, sizes in ((0.0, [4]), (1.0, [2, 2])):
+        scale.fill_(weight)
+        function.begin(rows)
+        network.sizes.clear()
+        function(rows)
+        assert network.sizes == sizes
+
+
+def test_trying_draws_no_number_of_the_users_generator_and_keeps_the_rows():
+    rows, images = torch.zeros(4), torch.zeros(4, dtype=torch.uint8)
+    before = torch.get_rng_state()
+    Lanewise(Network(), 2, CPU).begin(rows, images)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not rows.any() and not images.any()
+
+
+def test_a_single_lane_is_never_tried():
+    network = Network()
+    Lanewise(network, 1, CPU).begin(torch.ones(4))
+    assert network.sizes == []
