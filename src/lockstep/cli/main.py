@@ -31,6 +31,7 @@ VERBS = {
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
     "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
     "new": ("new", "new", "a folder to start from: an environment, a test and a README"),
+    "examples": ("new", "examples", "examples to read or to copy: environments, data, an algorithm, clusters"),
     "doctor": ("doctor", "doctor", "check this machine: what is wrong, and what to set"),
     "bench": ("bench.command", "bench", "measure speed, efficiency and where the time goes"),
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),
