@@ -95,6 +95,12 @@ def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
             atexit.register(_flush_or_discard, stream)
 
 
+def suggest(*commands: str) -> None:
+    """Say what to do next, to a person at a terminal: a pipe or a log file gets the answer alone."""
+    if is_terminal(sys.stdout):
+        tell(f"next: {' or '.join(f'`{line}`' for line in commands)}")
+
+
 def unwritten(*, probe: bool = False) -> OSError | None:
     """What keeps text that was printed to stdout from being written, if anything; the text is then discarded.
 

@@ -1,5 +1,6 @@
 """`lockstep check`: what is wrong with an environment, before it costs a night of training."""
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
 from lockstep.config.sources import Resolved
 from lockstep.errors import LockstepError, RunFailed, UserError
-from lockstep.output import show
+from lockstep.output import show, suggest
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import ChecksItself
 from lockstep.workloads.workload import Workload
@@ -50,7 +51,9 @@ def check(arguments: list[str]) -> int:
         show(f"{'ok' if finding.good else 'WRONG':6}{finding.subject:13}{finding.problem or finding.detail}")
     if problems:
         raise RunFailed(f"{name}: {problems} thing(s) to correct; see the lines marked WRONG")
-    show("nothing is wrong: train it, and `lockstep verify` it on as many ranks as you like")
+    show("nothing is wrong")
+    target = shlex.quote(name)
+    suggest(f"lockstep train {target}", f"lockstep verify {target} --ranks 1,2")
     return 0
 
 
