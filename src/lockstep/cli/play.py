@@ -169,6 +169,8 @@ class _Stage:
             return seed  # recorded matches: a seed does not make a new one
         if len(self._subject.config.workload.tasks) > 1:
             return seed  # an evaluation plays all tasks, so its score says nothing about the one that is shown
+        # What keeps a game from being drawn is found by its first frame, before nine games have been played.
+        next(self.scenes(seed))
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = registry.require(self._subject.workload, EvaluatesBaselines).evaluate_baseline
