@@ -32,7 +32,7 @@ def test_an_example_is_copied_and_never_over_a_file(tmp_path, monkeypatch, capsy
     assert (tmp_path / "train.sbatch").read_text() == (EXAMPLES / "slurm" / "train.sbatch").read_text()
     (tmp_path / "train.sbatch").write_text("mine")
     assert main(["examples", "slurm/train.sbatch", "--into", "."]) == 2
-    assert "exists already" in capsys.readouterr().err and (tmp_path / "train.sbatch").read_text() == "mine"
+    assert "already exists" in capsys.readouterr().err and (tmp_path / "train.sbatch").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class EvaluateOptions(ModelOptions):
     json: bool = False
     """Print the results as JSON instead of a table."""
     quiet: bool = False
-    """Print warnings, errors and the results alone."""
+    """Print only warnings, errors and the results."""
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -218,7 +218,8 @@ def table(results: dict[str, Any]) -> str:
     lines = [f"{_heading(results)}{results['episodes']:,} episodes, seed {results['seed']}", ""]
     rows = [[name.replace("_", " "), *(_cell(results[f"{name}_{number}"]) for number in _NUMBERS)] for name in names]
     aligned = [True, *(False for _ in _NUMBERS)]
-    lines += aligned_lines(["", *_NUMBERS], rows, aligned, [0], columns(sys.stdout))
+    heads = ["std dev" if number == "deviation" else number for number in _NUMBERS]
+    lines += aligned_lines(["", *heads], rows, aligned, [0], columns(sys.stdout))
     return "\n".join([*lines, *_task_lines(results)])
 
 

@@ -34,14 +34,14 @@ def new(arguments: list[str]) -> int:
     if rest:
         raise UserError(f"{shown(rest[0])}: unknown argument; usage: {USAGE}")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
-        raise UserError(f"{shown(name)}: not a name for a module; allowed: small letters, digits and _, such as maze")
+        raise UserError(f"{shown(name)}: not a module name; allowed: lower-case letters, digits and _, as in maze")
     folder = Path(options.into) / name
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UserError(f"{folder}: exists already; choose another name, or remove it") from None
+        raise UserError(f"{folder}: already exists; choose another name, or remove it") from None
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another place with --into") from error
+        raise UserError(f"{folder}: cannot be created ({error.strerror}); choose another place with --into") from error
     for template, target in _TEMPLATES.items():
         text = (files("lockstep.cli") / "templates" / template).read_text(encoding="utf-8")
         written = text.replace("@name@", name).replace("@Name@", _class_name(name))
@@ -112,7 +112,7 @@ def _copy(source: Path, folder: Path) -> None:
         with target.open("x", encoding="utf-8") as file:
             file.write(source.read_text(encoding="utf-8"))
     except FileExistsError:
-        raise UserError(f"{target}: exists already; copy into another folder with --into") from None
+        raise UserError(f"{target}: already exists; copy into another folder with --into") from None
     except OSError as error:
         raise UserError(f"{target}: not written ({error.strerror}); choose another place with --into") from error
     print(f"{target}: {_first_line(source)}")

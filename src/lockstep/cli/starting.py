@@ -48,9 +48,9 @@ class LaunchOptions:
     max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
     """How many times in a row the ranks may be restarted without progress after one died."""
     quiet: bool = False
-    """Print warnings, errors and the result alone."""
+    """Print only warnings, errors and the result."""
     verbose: bool = False
-    """Also print the lines of the workload's own, if it has any (trading, snakes3v3)."""
+    """Also print the workload's own lines, if it has any (trading, snakes3v3)."""
 
     @property
     def detail(self) -> "Detail":
@@ -127,7 +127,7 @@ def ranks_here(config: AnyConfig, options: LaunchOptions, machines: Machines | N
     ranks = resources.decide_ranks(options.gpus, options.ranks)
     if config.run.device == "mps" and (ranks > 1 or machines is not None):
         raise UserError(
-            "device mps: gloo carries no tensors of an Apple GPU between ranks; use one rank, or --device cpu"
+            "device mps: gloo cannot send an Apple GPU's tensors between ranks; use one rank, or --device cpu"
         )
     if machines is not None or options.gpus is not None or options.ranks is not None:
         return ranks, []

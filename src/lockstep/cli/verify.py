@@ -40,7 +40,7 @@ class VerifyOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
     quiet: bool = False
-    """Print errors and the result alone."""
+    """Print only errors and the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class VerifyRunOptions:
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
     quiet: bool = False
-    """Print errors and the result alone."""
+    """Print only errors and the result."""
 
 
 def verify(arguments: list[str]) -> int:
@@ -132,7 +132,7 @@ def _sizes(text: str, lanes: int) -> list[int]:
     sizes = sorted({1, *(int(size) for size in text.split(","))})
     if sizes[0] < 1 or sizes[-1] > lanes:
         # Every rank owns at least one lane.
-        raise UserError(f"--ranks {text}: allowed are 1 to {lanes}, the lanes of this configuration")
+        raise UserError(f"--ranks {text}: allowed: 1 to {lanes}, the lanes of this configuration")
     return sizes
 
 

@@ -159,7 +159,7 @@ def _imported(name: str, module_name: str) -> ModuleType:
 
 
 def _not_importable(name: str, error: Exception) -> UserError:
-    # Whatever their module does wrong is the user's to mend; the last frame is where.
+    # Whatever their module does wrong is the user's to fix; the last frame is where.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename}:{place.lineno}"
     if isinstance(error, SyntaxError):
