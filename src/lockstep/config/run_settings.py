@@ -115,7 +115,7 @@ class RunSettings(Settings):
     lr_warmup: Steps = 0
     """Steps over all ranks during which the learning rate rises from 0."""
     loggers: Annotated[str, Pattern(f"{_LOGGER}(,{_LOGGER})*|", _LOGGER_WORDS), Listed(), NoneIsEmpty()] = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio, mlflow, csv; a missing package only warns."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio, mlflow, csv; missing packages only warn."""
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases; the same as wandb among the --loggers."""
     wandb_project: Annotated[str, Alias("project")] = "lockstep"
