@@ -13,13 +13,21 @@ from lockstep.cli.main import main
 
 def suggested(text):
     """The commands in the line that says what is next."""
-    (line,) = re.findall(r"^next: (.*)$", text, re.MULTILINE)
-    return [shlex.split(command)[1:] for command in re.findall("`([^`]+)`", line)]
+    (line,) = re.findall(r"^next: lockstep (.*)$", text, re.MULTILINE)
+    return [shlex.split(command) for command in line.split("  or  lockstep ")]
 
 
 @pytest.fixture
 def at_terminal(monkeypatch):
     monkeypatch.setattr(output, "is_terminal", lambda stream: stream is sys.stdout)
+
+
+def test_a_command_that_is_to_be_copied_is_not_broken(at_terminal, monkeypatch, capsys):
+    monkeypatch.setattr(output, "columns", lambda stream: 70)
+    output.suggest("lockstep eval runs/snake-20261116-185329", "lockstep play runs/snake-20261116-185329")
+    assert capsys.readouterr().out == (
+        "next: lockstep eval runs/snake-20261116-185329\n  or: lockstep play runs/snake-20261116-185329\n"
+    )
 
 
 LINES = [
@@ -58,4 +66,4 @@ def test_a_training_that_ended_names_its_run(more, told, tmp_path, monkeypatch, 
     text = capsys.readouterr().out
     assert ("next: " in text) == told
     if told:
-        assert suggested(text) == [[verb, "runs/a"] for verb in ("eval", "play", "report")]
+        assert suggested(text) == [[verb, "runs/a"] for verb in ("eval", "play")]

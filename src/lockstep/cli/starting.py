@@ -114,7 +114,7 @@ def start(
                 code = _launch(arguments, ranks, machines, secret, workload, config, options, run)
     if code == 0 and options.detail != "quiet":
         path = shlex.quote(str(run.path))
-        suggest(f"lockstep eval {path}", f"lockstep play {path}", f"lockstep report {path}")
+        suggest(f"lockstep eval {path}", f"lockstep play {path}")
     return code
 
 
