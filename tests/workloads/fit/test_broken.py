@@ -137,7 +137,7 @@ def test_classes_beyond_the_logits_are_told(build):
 
 MODELS = [
     (lambda: 3, "gives a int; allowed: a torch.nn.Module, or a function that returns one"),
-    (lambda: [][0], "the model cannot be created .IndexError: list index out of range"),
+    (lambda: [][0], "the model cannot be made .IndexError: list index out of range"),
     (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), "BatchNorm1d, whose moments depend on the rank's batch"),
     (nn.Linear(3, 2).requires_grad_(False), "has no weights to train"),
     (

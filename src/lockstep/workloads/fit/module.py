@@ -54,4 +54,4 @@ def _made(make: Any, source: str) -> Any:
         return make()
     except Exception as error:
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{source}: the model cannot be created ({reason})") from error
+        raise UserError(f"{source}: the model cannot be made ({reason})") from error
