@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench clean
+.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults release-check lint format bench clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
@@ -14,6 +14,7 @@ help:
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
 	@echo "make test-gpu   what needs an NVIDIA GPU make test-torch TORCH=2.11.0   the tests of ranks with another torch"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
+	@echo "make release-check  what must hold before a version is published, a line for each check"
 	@echo "make lint       ruff and mypy            make bench       snake beside its peer; benchmarks/README.md has the rest"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -70,6 +71,11 @@ test-torch: $(OTHER)/.installed
 
 faults: $(DEV_STAMP)
 	$(BIN)/python benchmarks/fault_campaign.py --write
+
+# RELEASE=--borrow takes the packages of .venv instead of installing them anew: quicker, and works offline.
+release-check: $(STAMP)
+	$(INSTALL) -e ".[release]"
+	$(BIN)/python release/check.py $(RELEASE)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -95,6 +95,17 @@ def tell(line: str, stream: TextIO | None = None, *, end: str = "\n") -> None:
             atexit.register(_flush_or_discard, stream)
 
 
+def suggest(*commands: str) -> None:
+    """Say what to do next, to a person at a terminal: a pipe or a log file gets the answer alone."""
+    if not is_terminal(sys.stdout):
+        return
+    line, width = f"next: {'  or  '.join(commands)}", columns(sys.stdout)
+    # Commands are copied, so none is broken: where one line has no room for all, each has its own.
+    fits = width is None or len(line) <= width
+    for part in [line] if fits else [f"next: {commands[0]}", *(f"  or: {other}" for other in commands[1:])]:
+        tell(part)
+
+
 def unwritten(*, probe: bool = False) -> OSError | None:
     """What keeps text that was printed to stdout from being written, if anything; the text is then discarded.
 

@@ -17,6 +17,8 @@ from lockstep.workloads import registry
 WRONG = {
     "train snak": "the nearest is snake",
     "train snake --preset smal": "the nearest is small",
+    "train ./nope.py": "no such file; allowed: the path of a Python file, or file.py:Class",
+    "doctor --ra 2": "the nearest name is ranks",
     "train snake --n-env 64": "the nearest name is n_envs",
     "train snake --prest small": "the nearest name is --preset",
     "plan snake --rank 2": "the nearest name is --ranks",

@@ -152,7 +152,7 @@ def test_a_branch_may_have_other_settings_and_leaves_its_source_alone(runs):
         ("train snake --branch-from a --grid-size 9", "--grid-size 6 and not 9, and a run keeps its network"),
         ("train snake --branch-from a --lanes 4", "give --lanes 8"),
         ("train snake --branch-from a --n-envs 16 --batch-size 128", "--n-envs 8 and not 16"),
-        ("train snake --branch-from a/final", "holds weights alone; give a checkpoint"),
+        ("train snake --branch-from a/final", "holds only weights; give a checkpoint"),
         ("train snakes3v3 --branch-from a", "is of snake, not of snakes3v3"),
         ("train snake --branch-from nowhere", "neither a run, nor one in"),
         ("train snake --branch-from a --load-model a", "leave out one of --load-model and --branch-from"),

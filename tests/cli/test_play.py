@@ -14,6 +14,7 @@ from PIL import Image
 from lockstep.cli import play as playing
 from lockstep.cli.main import main
 from lockstep.distributed.world import World
+from lockstep.errors import UserError
 from lockstep.workloads import registry
 from lockstep.workloads.snake.watch import scenes
 from lockstep.workloads.snake.workload import Snake
@@ -143,6 +144,16 @@ def test_the_snake_is_painted_where_it_is():
     assert colours[3] == body
     assert len({body, head, ground}) == 3
     assert body[1] > body[0]
+
+
+def test_what_cannot_be_drawn_is_found_before_games_are_played_to_choose_one(at_runs, capsys, monkeypatch):
+    def broken(stage, seed):
+        raise UserError("demo: cannot be rendered (pygame is not installed)")
+        yield
+
+    monkeypatch.setattr(playing._Stage, "scenes", broken)
+    monkeypatch.setattr(Snake, "judge", lambda *_: pytest.fail("a game was played"))
+    assert "pygame is not installed" in complaint(capsys, "demo", "--video", "game.gif")
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")

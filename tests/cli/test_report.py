@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from lockstep.cli.main import main
 
 
@@ -17,6 +19,22 @@ def test_a_run_without_weights_has_a_sentence_instead_of_a_film(at_runs, capsys)
     assert main(["report", "demo"]) == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert "data:image/gif" not in page and "demo: no film: " in page
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--png", "file.txt"], "--png file.txt: is a file; give a folder"),
+        (["--png", "no/where"], "--png 'no/where': the directory no does not exist; give a folder"),
+        (["--out", "file.txt/a.html"], "file.txt is a file; give the path of a .html file"),
+        (["--film", "maybe"], "run 'maybe': neither a run in runs nor a directory with a config.yaml"),
+        (["--film", "maybe"], "; --film takes true, false or nothing\n"),
+    ],
+)
+def test_places_that_cannot_be_written_and_switches_are_named_before_anything_is_filmed(at_runs, capsys, words, told):
+    Path("file.txt").write_text("")
+    assert main(["report", "demo", *words]) == 2
+    assert told in capsys.readouterr().err and not Path("report.html").exists()
 
 
 def test_a_file_that_is_no_page_is_not_overwritten(at_runs, capsys):

@@ -27,7 +27,7 @@ def last_line(capsys):
 def test_a_part_of_a_run_is_sent_to_its_run(tmp_path, capsys):
     for part, told in (
         ("checkpoints/step-000000000512", r"is a checkpoint; .*`lockstep resume \S+/a --from step-000000000512`"),
-        ("best", r"has weights alone, .*`lockstep resume \S+/a`, or start a new one from them with --load-model"),
+        ("best", r"holds only weights, .*`lockstep resume \S+/a`, or start a new one from them with --load-model"),
     ):
         (tmp_path / "a" / part).mkdir(parents=True)
         (tmp_path / "a" / part / "manifest.json").write_text("{}")

@@ -64,7 +64,7 @@ def test_the_first_weights_depend_on_the_seed_alone_and_nothing_else_is_drawn_fr
     ("function", "recurrent", "told"),
     [
         ("missing", False, "has no missing"),
-        ("NO_FUNCTION", False, "is no function; allowed: function"),
+        ("NO_FUNCTION", False, "is not a function; allowed: function"),
         ("fails", False, r"fails for toy \(ValueError: 'no such thing', .*test_own_network.py:\d+\)$"),
         ("no_module", False, "returned function; allowed: function"),
         ("remembering", False, "has a memory; set --recurrent true"),

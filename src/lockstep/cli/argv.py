@@ -1,6 +1,7 @@
 """Command-line arguments: which belong to the verb itself and which set fields of the run's configuration."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,12 +87,32 @@ def take_words(arguments: Sequence[str], options: Options) -> tuple[Options, lis
     return options, [word for word in rest if not word.startswith("-")]
 
 
+def after_switches(arguments: Sequence[str], options: object, names: Sequence[str]) -> str:
+    """A hint where one of the names follows a switch: the user may have meant it as the switch's value."""
+    schema = Schema.of(type(options))
+    for flag, word in pairwise(arguments):
+        if word in names and flag.startswith("--") and _is_switch(schema.find(flag.removeprefix("--"))):
+            return f"; {flag} takes true, false or nothing"
+    return ""
+
+
 def check_writable(flag: str, path_text: str) -> None:
     """Raise UserError now, rather than after minutes of work, if a file that a flag names cannot be written."""
-    path = Path(path_text)
-    if path_text and (path.is_dir() or not path.parent.is_dir()):
-        problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
-        raise UserError(f"--{flag} {path_text}: {problem}; give the path of a file to write")
+    if path_text and (problem := why_unwritable(Path(path_text))):
+        raise UserError(f"--{flag} {shown(path_text)}: {problem}; give the path of a file to write")
+
+
+def why_unwritable(path: Path) -> str:
+    """Why no file can be written at a path; empty if nothing speaks against it."""
+    try:
+        if path.is_dir():
+            return "is a directory"
+        if path.parent.is_dir():
+            return ""
+        folder = shown(str(path.parent))
+        return f"{folder} is a file" if path.parent.exists() else f"the directory {folder} does not exist"
+    except (OSError, ValueError):  # too long, or with a null byte
+        return "not a valid path"
 
 
 def _is_value(argument: str, setting: Setting) -> bool:

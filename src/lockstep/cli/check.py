@@ -1,5 +1,6 @@
 """`lockstep check`: what is wrong with an environment, before it costs a night of training."""
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Range
 from lockstep.config.sources import Resolved
 from lockstep.errors import LockstepError, RunFailed, UserError
-from lockstep.output import show
+from lockstep.output import counted, show, suggest
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import ChecksItself
 from lockstep.workloads.workload import Workload
@@ -49,8 +50,10 @@ def check(arguments: list[str]) -> int:
         problems += not finding.good
         show(f"{'ok' if finding.good else 'WRONG':6}{finding.subject:13}{finding.problem or finding.detail}")
     if problems:
-        raise RunFailed(f"{name}: {problems} thing(s) to correct; see the lines marked WRONG")
-    show("nothing is wrong: train it, and `lockstep verify` it on as many ranks as you like")
+        raise RunFailed(f"{name}: {counted(problems, 'problem')} to correct; see the lines marked WRONG")
+    show("nothing is wrong")
+    target = shlex.quote(name)
+    suggest(f"lockstep train {target}", f"lockstep verify {target} --ranks 1,2")
     return 0
 
 
@@ -86,7 +89,7 @@ def _one_hash(workload: Workload, config: AnyConfig, options: CheckOptions) -> "
 
     config = config.replace(device="cpu")
     if options.ranks > config.effective_lanes:
-        raise UserError(f"--ranks {options.ranks}: allowed are 1 to {config.effective_lanes}, the lanes of this run")
+        raise UserError(f"--ranks {options.ranks}: allowed: 1 to {config.effective_lanes}, the lanes of this run")
     try:
         with RankPool(options.ranks, device="cpu") as pool, tempfile.TemporaryDirectory() as folder:
             proof = Proof(pool, workload, config, options.updates, Path(folder))

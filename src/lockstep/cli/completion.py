@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lockstep.cli import argv as command
+from lockstep.cli.new import example_files
 from lockstep.config.fields import nearest
 from lockstep.config.schema import Schema
 from lockstep.config.sources import choices
@@ -94,6 +95,10 @@ def _subjects(verb: str) -> list[str]:
 
     if verb == "help":
         return list(VERBS)
+    if verb == "completion":
+        return list(SCRIPTS)
+    if verb == "examples":
+        return list(example_files())
     runs = [row.name for row in list_runs(Path("runs"))] if verb in _OF_RUNS else []
     return [*runs, *(registry.names() if verb in _OF_WORKLOADS else ())]
 

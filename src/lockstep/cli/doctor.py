@@ -10,7 +10,7 @@ from typing import Annotated
 from lockstep.cli import argv as command
 from lockstep.config.fields import Range
 from lockstep.diagnostics.finding import Finding, bad, ok, warn
-from lockstep.output import show
+from lockstep.output import counted, show
 
 _SIGNS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
@@ -120,7 +120,7 @@ def _pool(ranks: int) -> tuple[str, str]:
 def _summary(findings: list[Finding]) -> str:
     counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in _SIGNS}
     if counts["bad"]:
-        return f"{counts['bad']} problem(s) would stop a run; see BAD above"
+        return f"{counted(counts['bad'], 'problem')} would stop a run; see BAD above"
     if counts["warn"]:
-        return f"a run would work; {counts['warn']} thing(s) could be better, see WARN above"
+        return f"a run would work; {counted(counts['warn'], 'thing')} could be better, see WARN above"
     return "no problems found; start with: lockstep train snake --preset small"

@@ -1,6 +1,7 @@
 """`lockstep eval`: plays whole episodes with a trained model or a baseline, and reports."""
 
 import json
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, Range, Seed, nearest
 from lockstep.errors import UserError
-from lockstep.output import columns, is_terminal, show, tell
+from lockstep.output import columns, is_terminal, show, suggest, tell
 from lockstep.reporting.text_table import aligned_lines
 from lockstep.storage.disk import write_atomically
 from lockstep.workloads import registry
@@ -63,7 +64,7 @@ class EvaluateOptions(ModelOptions):
     json: bool = False
     """Print the results as JSON instead of a table."""
     quiet: bool = False
-    """Print warnings, errors and the results alone."""
+    """Print only warnings, errors and the results."""
 
 
 def evaluate(arguments: list[str]) -> int:
@@ -90,6 +91,8 @@ def evaluate(arguments: list[str]) -> int:
         show("\n\n".join(lines))
     if target:
         _store(results, target, asked_for=bool(options.output))
+    if options.policy == TRAINED and not options.json and not options.quiet:
+        suggest(f"lockstep play {shlex.quote(text)}", f"lockstep export {shlex.quote(text)}")
     return 0
 
 
@@ -215,7 +218,8 @@ def table(results: dict[str, Any]) -> str:
     lines = [f"{_heading(results)}{results['episodes']:,} episodes, seed {results['seed']}", ""]
     rows = [[name.replace("_", " "), *(_cell(results[f"{name}_{number}"]) for number in _NUMBERS)] for name in names]
     aligned = [True, *(False for _ in _NUMBERS)]
-    lines += aligned_lines(["", *_NUMBERS], rows, aligned, [0], columns(sys.stdout))
+    heads = ["std dev" if number == "deviation" else number for number in _NUMBERS]
+    lines += aligned_lines(["", *heads], rows, aligned, [0], columns(sys.stdout))
     return "\n".join([*lines, *_task_lines(results)])
 
 

@@ -91,11 +91,8 @@ def _own_formats(subject: Subject) -> tuple[str, ...]:
 
 def _target(subject: Subject, options: ExportOptions, step: int | None) -> Path:
     if options.output:
-        path = Path(options.output)
-        if path.is_dir() or not path.parent.is_dir():
-            problem = "is a directory" if path.is_dir() else f"the directory {path.parent} does not exist"
-            raise UserError(f"--output {path}: {problem}; give the path of a file to write")
-        return path
+        command.check_writable("output", options.output)
+        return Path(options.output)
     if subject.run is None or step is None:
         raise UserError(f"{subject.path}: does not belong to a run that could hold the export; give --output FILE")
     folder = subject.run.path / "export"

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep.cli import argv as command
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import columns, is_terminal, show
+from lockstep.output import columns, is_terminal, show, suggest
 from lockstep.reporting.runs_table import SortKey, in_order, table_lines
 from lockstep.storage import user_cache
 from lockstep.storage.run_summary import RunSummary, list_runs
@@ -65,6 +65,7 @@ def list_workloads(arguments: list[str]) -> int:
         show(f"  learned by {', '.join(workload.algorithms)}")
         for name, preset in workload.presets.items():
             show(f"  {name:24}  {preset.summary}")
+    suggest("lockstep train snake --preset small", "lockstep examples")
     return 0
 
 
@@ -85,8 +86,11 @@ def show_runs(arguments: list[str]) -> int:
     while True:
         _print_runs(in_order(list_runs(folder), options.sort), options)
         if not options.watch:
-            return 0
+            break
         time.sleep(_SECONDS_BETWEEN_LOOKS)
+    if not options.json:
+        suggest("lockstep watch")
+    return 0
 
 
 def _print_runs(runs: list[RunSummary], options: RunsOptions) -> None:

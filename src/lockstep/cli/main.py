@@ -25,12 +25,13 @@ VERBS = {
     "watch": ("watch", "watch", "a live page: curves, hashes, what happened, while runs train"),
     "play": ("play", "play", "watch a trained model, in the terminal or as a video"),
     "trade": ("results.trade", "trade", "decide for the newest day of data, with a paper account kept from day to day"),
-    "predict": ("results.predict", "predict", "what a trained model expects of a match that is on"),
-    "arena": ("results.arena", "arena", "let runs, scripted players and submissions meet: Elo ratings"),
+    "predict": ("results.predict", "predict", "predict a match in progress: the next ball, the total, the winner"),
+    "arena": ("results.arena", "arena", "play runs, scripted players and submissions against each other: Elo ratings"),
     "plan": ("plan", "plan", "print the resolved configuration and who does what; start nothing"),
     "verify": ("verify", "verify", "prove that 1 and N ranks agree, or that a run's checkpoints are intact"),
-    "check": ("check", "check", "what is wrong with an environment of yours, a line for each question"),
+    "check": ("check", "check", "check an environment of your own: one line for each question"),
     "new": ("new", "new", "a folder to start from: an environment, a test and a README"),
+    "examples": ("new", "examples", "examples to read or to copy: environments, data, an algorithm, clusters"),
     "doctor": ("doctor", "doctor", "check this machine: what is wrong, and what to set"),
     "bench": ("bench.command", "bench", "measure speed, efficiency and where the time goes"),
     "record": ("record", "record", "play whole episodes and write them to files for offline training"),
@@ -40,7 +41,7 @@ VERBS = {
     "compare": ("results.report", "compare_runs", "what differs between two runs: settings, curves, results, weights"),
     "report": ("results.report", "report", "runs as one HTML file: curves, results, a film, checks, commands"),
     "cache": ("listing", "show_cache", "what is kept in the user's cache, and --clear to empty it"),
-    "completion": ("completion", "completion", "completion of commands for bash, zsh or fish"),
+    "completion": ("completion", "completion", "shell completion for bash, zsh or fish"),
 }
 
 

@@ -1,6 +1,7 @@
 """`lockstep plan`: prints the resolved configuration and each rank's share of the work; starts nothing."""
 
 import json
+import shlex
 from dataclasses import dataclass
 
 from lockstep.cli import argv as command
@@ -10,7 +11,7 @@ from lockstep.cli.train import TrainOptions, help_for
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.lanes import lanes_of_rank
 from lockstep.launch.machines import Machines
-from lockstep.output import show
+from lockstep.output import show, suggest
 from lockstep.run.plan import plan_rows
 from lockstep.workloads import registry
 from lockstep.workloads.requests import read_wanted
@@ -58,6 +59,7 @@ def plan(arguments: list[str]) -> int:
     for rank, owned in enumerate(lanes):
         print(f"rank {rank}: lanes {owned[0]} to {owned[-1]}" if len(owned) > 1 else f"rank {rank}: lane {owned[0]}")
     print(f"\n{to_yaml(config)}", end="")
+    suggest(shlex.join(["lockstep", "train", *arguments]))
     return 0
 
 

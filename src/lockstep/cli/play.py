@@ -1,5 +1,6 @@
 """`lockstep play`: watch a model in the terminal, or film it."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, OffOrCount, Range, Seed
 from lockstep.errors import UserError
-from lockstep.output import counted
+from lockstep.output import counted, suggest
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import (
     EvaluatesBaselines,
@@ -121,7 +122,10 @@ def play(arguments: list[str]) -> int:
         return _film(stage, options, write)
     if not options.replay and isinstance(subject.workload, KeepsBlotter):
         return _tell(stage, options)
-    return _animate(stage, options) if sys.stdout.isatty() else _print(stage, options)
+    code = _animate(stage, options) if sys.stdout.isatty() else _print(stage, options)
+    if code == 0:
+        suggest(shlex.join(["lockstep", "play", *arguments, "--video", "game.gif"]))
+    return code
 
 
 class _Stage:
@@ -165,6 +169,8 @@ class _Stage:
             return seed  # recorded matches: a seed does not make a new one
         if len(self._subject.config.workload.tasks) > 1:
             return seed  # an evaluation plays all tasks, so its score says nothing about the one that is shown
+        # What keeps a game from being drawn is found by its first frame, before nine games have been played.
+        next(self.scenes(seed))
         if self._model is None:
             world, baseline = models.place_of(self._subject, self._options.device), self._options.policy
             play = registry.require(self._subject.workload, EvaluatesBaselines).evaluate_baseline

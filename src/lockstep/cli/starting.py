@@ -1,6 +1,7 @@
 """From a resolved run to its ranks: here in this process, by the launcher, or as one of its ranks."""
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from lockstep.launch import environment, launcher, rank_process, resources
 from lockstep.launch.machines import Machines
 from lockstep.launch.restarts import Decision
 from lockstep.launch.secret import shared_secret
-from lockstep.output import open_missing_streams, tell
+from lockstep.output import open_missing_streams, suggest, tell
 from lockstep.run import requested_run
 from lockstep.run.plan import plan_lines
 from lockstep.run.requested_run import RequestedRun
@@ -47,9 +48,9 @@ class LaunchOptions:
     max_restarts: Annotated[int, Range(at_least=0, at_most=1000)] = 3
     """How many times in a row the ranks may be restarted without progress after one died."""
     quiet: bool = False
-    """Print warnings, errors and the result alone."""
+    """Print only warnings, errors and the result."""
     verbose: bool = False
-    """Also print the lines of the workload's own, if it has any (trading, snakes3v3)."""
+    """Also print the workload's own lines, if it has any (trading, snakes3v3)."""
 
     @property
     def detail(self) -> "Detail":
@@ -103,13 +104,18 @@ def start(
             tell(f"starting {workload.name} on {ranks} rank{'s' if ranks > 1 else ''}: importing PyTorch ...")
         if ranks == 1 and machines is None:
             with _crash_noted(run):
-                return _train_alone(workload, wanted, must_resume, options.detail)
-        if not must_resume and not named:
-            # The ranks must agree on the name, which came from the clock.
-            arguments = [*arguments, "--run-name", run.name]
-        secret = shared_secret(run.path) if machines else None
-        with requested_run.handed_over(wanted):
-            return _launch(arguments, ranks, machines, secret, workload, config, options, run)
+                code = _train_alone(workload, wanted, must_resume, options.detail)
+        else:
+            if not must_resume and not named:
+                # The ranks must agree on the name, which came from the clock.
+                arguments = [*arguments, "--run-name", run.name]
+            secret = shared_secret(run.path) if machines else None
+            with requested_run.handed_over(wanted):
+                code = _launch(arguments, ranks, machines, secret, workload, config, options, run)
+    if code == 0 and options.detail != "quiet":
+        path = shlex.quote(str(run.path))
+        suggest(f"lockstep eval {path}", f"lockstep play {path}")
+    return code
 
 
 def _new_name(workload: Workload) -> str:
@@ -121,7 +127,7 @@ def ranks_here(config: AnyConfig, options: LaunchOptions, machines: Machines | N
     ranks = resources.decide_ranks(options.gpus, options.ranks)
     if config.run.device == "mps" and (ranks > 1 or machines is not None):
         raise UserError(
-            "device mps: gloo carries no tensors of an Apple GPU between ranks; use one rank, or --device cpu"
+            "device mps: gloo cannot send an Apple GPU's tensors between ranks; use one rank, or --device cpu"
         )
     if machines is not None or options.gpus is not None or options.ranks is not None:
         return ranks, []

@@ -121,7 +121,7 @@ def _refuse_part_of_a_run(text: str, runs_dir: Path) -> None:
                 f"`lockstep resume {path.parent.parent} --from {path.name}`"
             )
         raise UserError(
-            f"{path}: has weights alone, without what a resume needs; continue its run with "
+            f"{path}: holds only weights, and a resume needs more; continue its run with "
             f"`lockstep resume {path.parent}`, or start a new one from them with --load-model {path}"
         )
 

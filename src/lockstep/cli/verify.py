@@ -1,5 +1,6 @@
 """`lockstep verify`: proves that 1 and N ranks train the same model, or that a run's files are undamaged."""
 
+import shlex
 import tempfile
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from lockstep.config.fields import Count, Pattern
 from lockstep.config.schema import Schema
 from lockstep.errors import NoValidCheckpoint, RunFailed, UserError
 from lockstep.launch import resources
-from lockstep.output import show
+from lockstep.output import show, suggest
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
 from lockstep.workloads.workload import Workload
@@ -39,7 +40,7 @@ class VerifyOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the ranks compute; auto = the GPUs that are visible, else the CPU. Ranks may share a GPU."""
     quiet: bool = False
-    """Print errors and the result alone."""
+    """Print only errors and the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class VerifyRunOptions:
     runs_dir: str = "runs"
     """Folder in which runs are found by their names."""
     quiet: bool = False
-    """Print errors and the result alone."""
+    """Print only errors and the result."""
 
 
 def verify(arguments: list[str]) -> int:
@@ -81,6 +82,8 @@ def _verify_run(run: RunDirectory, quiet: bool) -> int:
         raise NoValidCheckpoint(f"{run.path}: {len(damaged)} of {len(verdicts)} are damaged: {', '.join(damaged)}")
     if quiet:
         show(f"{run.path}: {len(verdicts)} intact")
+    else:
+        suggest(f"lockstep resume {shlex.quote(str(run.path))}", f"lockstep eval {shlex.quote(str(run.path))}")
     return 0
 
 
@@ -116,6 +119,8 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
     if broken:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
     show(f"same model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
+    if not options.quiet:
+        suggest(f"lockstep train {shlex.quote(workload.target)} --ranks {sizes[-1]} --sync exact")
     return 0
 
 
@@ -127,7 +132,7 @@ def _sizes(text: str, lanes: int) -> list[int]:
     sizes = sorted({1, *(int(size) for size in text.split(","))})
     if sizes[0] < 1 or sizes[-1] > lanes:
         # Every rank owns at least one lane.
-        raise UserError(f"--ranks {text}: allowed are 1 to {lanes}, the lanes of this configuration")
+        raise UserError(f"--ranks {text}: allowed: 1 to {lanes}, the lanes of this configuration")
     return sizes
 
 

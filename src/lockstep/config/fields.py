@@ -143,7 +143,7 @@ def nearest(word: str, known: list[str]) -> str:
     """Find the known name that a word begins or is most like; an empty string where there is none."""
     # Comparing costs the product of the lengths; no known name is anywhere near 64 characters.
     word = word[:64].lower()
-    begun = [name for name in known if name.startswith(word)] if len(word) > 2 else []
+    begun = [name for name in known if name.startswith(word)] if len(word) > 1 else []
     # Less alike than this is another word: `resume` is no `preset`, `num_workers` no `num_layers`. In a short word one
     # wrong letter weighs more.
     alike = begun or difflib.get_close_matches(word, known, n=1, cutoff=0.7 if len(word) > 5 else 0.65)

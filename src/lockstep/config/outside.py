@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 
@@ -117,7 +118,9 @@ def _look_here() -> None:
 def _imported_file(name: str, path: Path) -> ModuleType:
     path = path.absolute()
     if not path.is_file():
-        raise UserError(f"{shown(name)}: there is no such file")
+        near = nearest(path.name, [file.name for file in path.parent.glob(f"*{FILE}")])
+        hint = f"the nearest is {path.parent / near}; " if near else ""
+        raise UserError(f"{shown(name)}: no such file; {hint}allowed: the path of a Python file, or file.py:Class")
     known = sys.modules.get(path.stem)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
@@ -156,7 +159,7 @@ def _imported(name: str, module_name: str) -> ModuleType:
 
 
 def _not_importable(name: str, error: Exception) -> UserError:
-    # Whatever their module does wrong is the user's to mend; the last frame is where.
+    # Whatever their module does wrong is the user's to fix; the last frame is where.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename}:{place.lineno}"
     if isinstance(error, SyntaxError):

@@ -57,9 +57,9 @@ class RunSettings(Settings):
     """How to run: the same for every workload."""
 
     algorithm: str = ""
-    """What learns it; `lockstep list` shows what each workload can be learned by. Empty = the workload's default."""
+    """The algorithm; `lockstep list` shows which ones a workload has. Empty = the workload's default."""
     network: str = ""
-    """The network that learns it; its settings come with it. Empty = the default for workload and algorithm."""
+    """The network; it brings settings of its own. Empty = the default for workload and algorithm."""
     sync: Literal["fast", "exact"] = "fast"
     """How ranks are kept equal: fast (up to rounding) or exact (the same bits for any number of ranks)."""
     lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
@@ -85,7 +85,7 @@ class RunSettings(Settings):
     eval_every: Annotated[Steps, Alias("eval_freq")] = 10_000
     """Steps (samples, where data is learned from) over all ranks between evaluations; 0 = never."""
     eval_episodes: Annotated[int, Range(at_least=1, at_most=10**9)] = 10
-    """Episodes of an evaluation, over all ranks; where data is learned from, validation samples at most."""
+    """Episodes of an evaluation, over all ranks; for workloads that learn from data, validation samples at most."""
     log_every: Annotated[Count, Alias("log_freq")] = 1
     """Updates between log points."""
     check_every: OffOrCount = 50
@@ -107,7 +107,7 @@ class RunSettings(Settings):
     nonfinite_limit: OffOrCount = 25
     """With skip, how many updates in a row may have such a gradient before the run stops; 0 = any number."""
     autotune: Annotated[bool, Alias("auto_scale"), Alias("max_utilization")] = False
-    """Try sizes that learn alike on these devices, for at most a minute, and train with the fastest."""
+    """Try equivalent sizes on these devices for at most a minute, and train with the fastest."""
     scaling: Literal["strong", "weak"] = "strong"
     """strong = sizes are over all ranks; weak = sizes are per rank and grow with the number of ranks."""
     lr_scaling: Literal["none", "sqrt", "linear"] = "none"
@@ -115,13 +115,13 @@ class RunSettings(Settings):
     lr_warmup: Steps = 0
     """Steps over all ranks during which the learning rate rises from 0."""
     loggers: Annotated[str, Pattern(f"{_LOGGER}(,{_LOGGER})*|", _LOGGER_WORDS), Listed(), NoneIsEmpty()] = "tensorboard"
-    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio, mlflow, csv; a package not there is told."""
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, trackio, mlflow, csv; missing packages only warn."""
     wandb: Annotated[bool, Alias("enable_wandb")] = False
     """Also log to Weights & Biases; the same as wandb among the --loggers."""
     wandb_project: Annotated[str, Alias("project")] = "lockstep"
     """Project to log to with W&B and trackio; the experiment of MLflow."""
     wandb_entity: str = ""
-    """Team or user whose project it is; none = the one that W&B takes for you."""
+    """Team or user whose project it is; none = W&B's default."""
 
     machine_fields: ClassVar[tuple[str, ...]] = ("runs_dir", "device", "threads", "timeout")
     """Fields that may differ between the machines of one run, as path_fields may."""

@@ -1,6 +1,7 @@
 """Renders environments in a separate process, with whichever OpenGL backend works on this machine."""
 
 import os
+import re
 from collections.abc import Callable
 
 from lockstep.envs.hosted_env import HostedEnv
@@ -12,6 +13,8 @@ VARIABLE = "MUJOCO_GL"
 _OFF = ("", "disabled", "disable", "off", "0", "false", "no")
 _PYGAME = {"SDL_VIDEODRIVER": "dummy"}
 """Lets environments that draw with pygame do so without a display."""
+
+_MISSING_PACKAGE = re.compile(r"No module named|not installed|a package it needs is missing")
 
 
 def backends() -> list[str]:
@@ -38,8 +41,8 @@ def open_stage(make_env: Callable[[WorkerPool], HostedEnv], name: str) -> Worker
         except RunFailed as failure:
             stage.disband()
             reasons.append(_reason(failure))
-    if len(reasons) > 1 and len(set(reasons)) == 1:
-        # Another backend changes nothing: OpenGL is not the problem.
+    # Another backend changes nothing, or a package is missing: OpenGL is not the problem.
+    if len(set(reasons)) == 1 and (len(reasons) > 1 or _MISSING_PACKAGE.search(reasons[0])):
         raise UserError(f"{name}: cannot be rendered ({reasons[0]})")
     tried = "; ".join(f"{backend}: {reason}" for backend, reason in zip(backends(), reasons, strict=True))
     raise UserError(

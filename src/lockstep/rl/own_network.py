@@ -19,7 +19,7 @@ def network_from(name: str, problem: EnvProblem, seed: int, recurrent: bool) -> 
     """Call the function `module:function` or `file.py:function` with the problem; UserError if it makes no network."""
     function = member_from_outside(name)
     if not callable(function):
-        raise UserError(f"network {shown(name)}: is no function; allowed: function(problem) -> torch.nn.Module")
+        raise UserError(f"network {shown(name)}: is not a function; allowed: function(problem) -> torch.nn.Module")
     # Layers initialise themselves from torch's global generator, so that is set for the time of the call: every rank
     # starts with the same weights, and nothing else depends on how many numbers the function drew.
     with torch.random.fork_rng(devices=[]):

@@ -76,8 +76,8 @@ def refuse_other(path: str, stored: Any, run: RunSettings, world: World) -> None
     if changed:
         then, here = (", ".join(f"{name} {shown(facts[name])}" for name in changed) for facts in (before, now))
         raise UserError(
-            f"{path}: was made with {then}, and this run has {here}, so exact could not go on to the same bits; resume "
-            "it where it was made or with --sync fast, or start a new run there with --branch-from"
+            f"{path}: was made with {then}, and this run has {here}, so exact could not continue to the same bits; "
+            "resume it where it was made or with --sync fast, or start a new run there with --branch-from"
         )
 
 

@@ -66,7 +66,7 @@ class BranchSource:
         manifest = _manifest(checkpoint)
         if manifest.kind != "checkpoint":
             raise UserError(
-                f"branch_from {shown(text)}: holds weights alone; give a checkpoint (RUN/checkpoints/step-...), or "
+                f"branch_from {shown(text)}: holds only weights; give a checkpoint (RUN/checkpoints/step-...), or "
                 "start with these weights by --load-model"
             )
         stored = manifest.lookup(MADE_WITH)

@@ -91,7 +91,7 @@ class Sweep:
             make_directory(self.path)
         except OSError as error:
             raise UserError(
-                f"{self.path}: cannot be made ({error.strerror}); change its permissions or choose another --runs-dir"
+                f"{self.path}: cannot be created ({error.strerror}); change permissions or choose another --runs-dir"
             ) from error
 
     def _ending(self, ended: Ended) -> str:

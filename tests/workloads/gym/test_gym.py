@@ -178,7 +178,7 @@ def test_a_new_folder_trains_as_it_is(tmp_path, monkeypatch, capsys):
     assert main(["new", "Maze-1"]) == 2
     monkeypatch.chdir(tmp_path)
     assert main(["new", "maze"]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_a_policy_acts_on_one_observation_or_a_batch(tmp_path):

@@ -87,9 +87,9 @@ def _check_folder(save: str) -> None:
 
 def _check_platform(trusts: bool) -> None:
     if sys.platform == "win32":
-        raise UserError("arena: submissions play on Linux, or elsewhere but Windows with --trust; leave them out here")
+        raise UserError("arena: submissions need Linux, or --trust on any system but Windows; leave them out here")
     if sys.platform != "linux" and not trusts:
-        raise UserError("arena: a submission can be locked in on Linux only; --trust runs it with your own rights")
+        raise UserError("arena: a submission can be confined on Linux only; --trust runs it with your own rights")
 
 
 def _player(name: str, workload: Workload, able: HoldsArenas, options: ArenaOptions) -> Contestant | Path:

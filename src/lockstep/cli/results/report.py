@@ -1,6 +1,7 @@
 """`lockstep report` and `lockstep compare`: what runs recorded, as one HTML file, and what differs between them."""
 
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from lockstep.cli import argv as command
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import counted
+from lockstep.output import counted, suggest
 from lockstep.reports import charts_of_runs, comparison_text
 from lockstep.reports.chart import draw
 from lockstep.reports.comparison import Group, compare
@@ -75,7 +76,11 @@ def report(arguments: list[str]) -> int:
     if not names or len(names) > MOST_RUNS:
         raise UserError(f"report: {len(names)} runs named; allowed: 1 to {MOST_RUNS}; `lockstep runs` lists them")
     target = _target(options.out)
-    runs = find_runs(names, Path(options.runs_dir), verify=options.verify)
+    _check_folder(options.png)
+    try:
+        runs = find_runs(names, Path(options.runs_dir), verify=options.verify)
+    except UserError as error:
+        raise UserError(f"{error}{command.after_switches(arguments, options, names)}") from error
     films = [_film(run) for run in runs[:MOST_FILMS]] if options.film else []
     # Text of a stranger may hold characters that UTF-8 has no bytes for.
     content = page(runs, films).encode(errors="replace")
@@ -100,6 +105,8 @@ def compare_runs(arguments: list[str]) -> int:
         )
     found = compare(*(_group(side, Path(options.runs_dir)) for side in sides))
     print(json.dumps(found.to_json()) if options.json else "\n".join(comparison_text.lines(found)))
+    if not options.json:
+        suggest(shlex.join(["lockstep", "report", *(name for side in sides for name in side.split(",") if name)]))
     return 0
 
 
@@ -114,16 +121,19 @@ def _group(text: str, runs_dir: Path) -> Group:
 def _target(out: str) -> Path:
     """The file to write; UserError now rather than after minutes of filming if that is not possible."""
     path = Path(out)
-    try:
-        problem = "is a directory" if path.is_dir() else ""
-        problem = problem or ("" if path.parent.is_dir() else f"the directory {shown(str(path.parent))} does not exist")
-        # Another file of this name would be lost.
-        problem = problem or ("" if path.suffix in (".html", ".htm") else "is not the name of an HTML file")
-    except (OSError, ValueError):  # too long, or with a null byte
-        problem = "not a valid path"
+    # Another kind of file with this name would be lost.
+    other = "" if path.suffix in (".html", ".htm") else "is not the name of an HTML file"
+    problem = command.why_unwritable(path) or other
     if problem:
         raise UserError(f"--out {shown(out)}: {problem}; give the path of a .html file to write")
     return path
+
+
+def _check_folder(png: str) -> None:
+    """UserError now rather than after minutes of filming if the charts cannot go where --png says."""
+    path = Path(png)
+    if png and not path.is_dir() and (problem := "is a file" if path.exists() else command.why_unwritable(path)):
+        raise UserError(f"--png {shown(png)}: {problem}; give a folder, which is made if only its last part is missing")
 
 
 def _film(run: RecordedRun) -> Film:

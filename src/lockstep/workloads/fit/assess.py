@@ -109,5 +109,5 @@ def _tensors(value: Any) -> Tree:
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"inputs: a {type(value).__name__} is no tensor, array or number") from error
+        raise UserError(f"inputs: a {type(value).__name__} is not a tensor, array or number") from error
     return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -196,7 +196,7 @@ def with_account(**changes):
 @pytest.mark.parametrize(
     "forged, message",
     [
-        (lambda _: "", "Expecting value"),
+        (lambda _: "", "is not JSON (Expecting value"),
         (lambda _: "[" * 100_000, "nested deeper"),
         (lambda _: "[1]", "is no paper account"),
         (changed(format="\x1b[31m"), "is no paper account"),

@@ -75,7 +75,7 @@ class SubmissionProcess:
             self.close()
             reason = first.get("refused", "") if isinstance(first, dict) else ""
             raise UserError(
-                f"this machine does not let a submission be locked in ({shown(str(reason))}); allowed: Linux with user "
+                f"this machine cannot confine a submission ({shown(str(reason))}); allowed: Linux with user "
                 "namespaces, or --trust to run it with your own rights"
             )
 

@@ -71,6 +71,8 @@ def read_account(path: Path, account: Tensors, memory: Tensors) -> PaperAccount 
         return _checked(content, {"account": account, "memory": memory})
     except OSError as error:
         raise _wrong(path, error.strerror or str(error)) from error
+    except json.JSONDecodeError as error:
+        raise _wrong(path, f"is not JSON ({error})") from error
     except ValueError as error:
         raise _wrong(path, str(error)) from error
 

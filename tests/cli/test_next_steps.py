@@ -1,0 +1,69 @@
+"""After a command a terminal shows what to do next, in commands that work; a pipe gets the answer alone."""
+
+import re
+import shlex
+import sys
+
+import pytest
+
+from lockstep import output
+from lockstep.cli import starting
+from lockstep.cli.main import main
+
+
+def suggested(text):
+    """The commands in the line that says what is next."""
+    (line,) = re.findall(r"^next: lockstep (.*)$", text, re.MULTILINE)
+    return [shlex.split(command) for command in line.split("  or  lockstep ")]
+
+
+@pytest.fixture
+def at_terminal(monkeypatch):
+    monkeypatch.setattr(output, "is_terminal", lambda stream: stream is sys.stdout)
+
+
+def test_a_command_that_is_to_be_copied_is_not_broken(at_terminal, monkeypatch, capsys):
+    monkeypatch.setattr(output, "columns", lambda stream: 70)
+    output.suggest("lockstep eval runs/snake-20261116-185329", "lockstep play runs/snake-20261116-185329")
+    assert capsys.readouterr().out == (
+        "next: lockstep eval runs/snake-20261116-185329\n  or: lockstep play runs/snake-20261116-185329\n"
+    )
+
+
+LINES = [
+    "list",
+    "runs",
+    "plan snake --preset debug",
+    "eval demo --episodes 1",
+    "play demo --max-frames 1",
+    "verify demo",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_is_suggested_at_a_terminal_is_accepted(line, at_runs, at_terminal, capsys, monkeypatch):
+    assert main(line.split()) == 0
+    commands = suggested(capsys.readouterr().out)
+    # A run of no real training has nothing to resume; the rest starts no processes when it only explains itself.
+    for words in commands:
+        assert main([*words, "--help"]) == 0
+        if words[0] == "train":
+            assert main(["plan", *words[1:]]) == 0
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_pipe_gets_the_answer_alone(line, at_runs, capsys):
+    assert main(line.split()) == 0
+    assert "next: " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("more", "told"), [((), True), (("--quiet",), False)])
+def test_a_training_that_ended_names_its_run(more, told, tmp_path, monkeypatch, at_terminal, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(starting, "_train_alone", lambda *_: 0)
+    words = ["train", "snake", "--preset", "debug", "--run-name", "a", "--ranks", "1", *more]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert ("next: " in text) == told
+    if told:
+        assert suggested(text) == [[verb, "runs/a"] for verb in ("eval", "play")]
