@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench clean
+.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench docs clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-gpu   what needs an NVIDIA GPU make test-torch TORCH=2.11.0   the tests of ranks with another torch"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
 	@echo "make lint       ruff and mypy            make bench       snake beside its peer; benchmarks/README.md has the rest"
+	@echo "make docs       the documentation as a site of its own, in site/"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control,parquet,optuna]"
+	$(INSTALL) -e ".[dev,docs,sb3,onnx,video,plots,pettingzoo,control,parquet,optuna]"
 	@touch $@
 
 setup: $(STAMP)
@@ -81,5 +82,15 @@ bench: $(DEV_STAMP)
 	$(BIN)/lockstep bench snake --ranks 1,2 --against sb3
 	$(BIN)/python benchmarks/snake_env.py
 
+DOCS_STAMP := $(VENV)/.installed-docs
+
+$(DOCS_STAMP): $(STAMP)
+	$(INSTALL) -e ".[docs]"
+	@touch $@
+
+docs: $(DOCS_STAMP)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; for its search: $(BIN)/python -m http.server --directory site --bind 127.0.0.1"
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
