@@ -71,11 +71,15 @@ def _verb(verb: str, summary: str) -> str:
 def run_settings() -> str:
     """What every run has, and where the pages of the workloads are."""
     links = "\n".join(f"* [`{name}`](settings-{name}.md): {registry.load(name).summary}" for name in registry.names())
-    return (
-        "# Settings of every run\n\nEach setting is a flag of `train`, `plan`, `sweep` and `resume`, a key of a "
-        "`--config` file and an argument of `lockstep.train`. Sizes are over all ranks. `lockstep train snake --explain seed` "
-        f"says the same in a terminal.\n\nThe settings of each workload and its algorithm:\n\n{links}\n\n"
-        f"{_groups(Schema.of(RunSettings).described())}"
+    return "\n\n".join(
+        [
+            "# Settings of every run",
+            "Each setting is a flag of `train`, `plan`, `sweep` and `resume`, a key of a `--config` file and an "
+            "argument of `lockstep.train`. Sizes are over all ranks. `lockstep train snake --explain seed` says the "
+            "same in a terminal.",
+            f"The settings of each workload and its algorithm:\n\n{links}",
+            _groups(Schema.of(RunSettings).described()),
+        ]
     )
 
 
