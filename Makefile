@@ -89,7 +89,7 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 docs: $(DOCS_STAMP)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html; for its search: $(BIN)/python -m http.server --directory site --bind 127.0.0.1"
 
 clean:

@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -163,6 +165,39 @@ def test_a_wrong_verb_flag_or_field_on_a_page_is_found(tmp_path):
     assert sorted(found) == [["epsiodes"], ["gird_size"], ["jsn"], ["learning_rat"], ["pgn"], ["stepz"], ["trian"]]
 
 
+@pytest.fixture
+def beside_examples(tmp_path, monkeypatch):
+    """A new working directory that holds the examples."""
+    for example in EXAMPLES.glob("*.py"):
+        shutil.copy(example, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))))
+
+
+ELSEWHERE = {"data", "data_dir", "config", "branch_from", "load_model", "network", "model"}
+"""Settings that name files or runs, which a page's reader has and the tests have not."""
+
+
+def can_be_planned(words):
+    """Whether a command trains something that is at hand, with every value given."""
+    verb, target, *rest = [*words, "", ""]
+    names = {re.split("[= ]", word.removeprefix("--"))[0].replace("-", "_") for word in rest}
+    own = re.fullmatch(r"(?:\./)?(\w+)(?:\.py|:\w+|\.py:\w+)", target)
+    at_hand = target in registry.names() or (own is not None and (EXAMPLES / f"{own[1]}.py").is_file())
+    concrete = not any(PLACEHOLDER.search(word) for word in words)
+    return verb in ("train", "plan") and at_hand and concrete and not names & {*ELSEWHERE, "explain", "help"}
+
+
+def test_every_training_on_a_page_has_values_that_are_allowed(beside_examples, capsys):
+    pages = [page for page in PAGES if page.name != "seeds.md"]  # tests/test_guides.py has that one
+    found = {shlex.join(words[1:]): page for page in pages for words in commands(page) if can_be_planned(words)}
+    assert len(found) > 40
+    for line, page in found.items():
+        here = re.sub(r"--gpus \d+", "--ranks 1", line).replace("--device cuda", "--device cpu")
+        assert main(["plan", *shlex.split(here)]) == 0, f"{page}: {line}: {capsys.readouterr().err}"
+
+
 @by_page
 def test_every_python_block_of_a_page_is_python(page):
     for block in blocks(page):
@@ -170,15 +205,27 @@ def test_every_python_block_of_a_page_is_python(page):
             ast.parse(block.text)
 
 
-def test_the_site_has_every_page_and_fetches_nothing(tmp_path):
-    class Loader(yaml.SafeLoader):
-        """Of mkdocs.yml, which names Python functions by tags of its own."""
-
-    site = yaml.load((ROOT / "mkdocs.yml").read_text(), Loader)
-    assert site["theme"]["font"] is False and site["strict"] is True
+def test_every_page_is_listed_on_the_site_once():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     listed = re.findall(r"[\w/-]+\.md", str(site["nav"]))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert pages <= set(listed) and len(listed) == len(set(listed))
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+    pytest.importorskip("mkdocs", reason="pip install 'lockstep-train[docs]'")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    # A script, a style sheet, a font or an image is fetched when a page is opened; a link is not.
+    fetched = re.compile(r"""<(?:(?:script|img|iframe)[^>]*src|link[^>]*href)=["']?(?:https?:)?//""")
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 50 and [page for page in pages if fetched.search(page.read_text())] == []
+    assert [css for css in tmp_path.rglob("*.css") if re.search(r"url\(['\"]?https?:", css.read_text())] == []
+    # What the program knows is on its pages.
+    text = (tmp_path / "reference" / "commands.html").read_text()
+    assert all(f'id="{verb}"' in text for verb in VERBS) and "--rdzv-endpoint" in text
+    assert "gae_lambda" in (tmp_path / "reference" / "settings-snake.html").read_text()
 
 
 # Tutorials, as a reader follows them
@@ -207,13 +254,8 @@ def shortened(words):
 
 
 @pytest.fixture
-def followed(tmp_path, monkeypatch, capsys):
-    """Follow a page in a new folder that holds the examples; runs that it starts are short."""
-    for example in EXAMPLES.glob("*.py"):
-        shutil.copy(example, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))))
+def followed(beside_examples, monkeypatch, capsys):
+    """Follow a page beside the examples; runs that it starts are short."""
     train = api.train
 
     def short(*given, **settings):
