@@ -60,11 +60,8 @@ def _verb(verb: str, summary: str) -> str:
     parts = [f"## {verb}", f"{summary[0].upper()}{summary[1:]}.", f"```text\n{lines}\n```"]
     for group in groups:
         title, _, flags = group.partition("\n")
-        rows = [
-            _row(f"`{names.replace(', ', '`<br>`')}`", doc, allowed, f"`{default}`")
-            for names, doc, allowed, default in FLAG.findall(flags)
-        ]
-        parts.append("\n".join([title, "", "| flag | | allowed | default |", "|---|---|---|---|", *rows]))
+        rows = [_row(names.split(", "), *facts) for names, *facts in FLAG.findall(flags)]
+        parts.append("\n".join([title, "", "| flag | |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
@@ -100,7 +97,7 @@ def workload_settings(workload: Workload) -> str:
 def _groups(groups: Iterable[FieldGroup]) -> str:
     return "\n\n".join(
         "\n".join(
-            [f"## {group.title.rstrip('.')}", "", "| setting | | allowed | default |", "|---|---|---|---|"]
+            [f"## {group.title.rstrip('.')}", "", "| setting | |", "|---|---|"]
             + [_setting(item) for item in group.fields]
         )
         for group in groups
@@ -109,15 +106,16 @@ def _groups(groups: Iterable[FieldGroup]) -> str:
 
 
 def _setting(item: FieldHelp) -> str:
-    names = "<br>".join(f"`{name}`" for name in (item.name, *item.aliases))
     default = "none" if item.default in (None, "") else item.default
-    return _row(names, item.doc, item.allowed, f"`{default}`")
+    return _row((item.name, *item.aliases), item.doc, item.allowed, str(default))
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+def _row(names: Iterable[str], doc: str, allowed: str, default: str) -> str:
+    """A row of two cells, which fit a phone: the names, and below the meaning what is allowed."""
+    spelled = "<br>".join(f"`{name}`" for name in names)
+    return f"| {spelled} | {_cell(doc)}<br><small>{_cell(allowed)}; default `{_cell(default)}`</small> |"
 
 
 def _cell(text: str) -> str:
-    # A bar would end the cell, an angle bracket would begin a tag; <br> is our own.
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("&lt;br>", "<br>").replace("\n", " ")
+    # A bar would end the cell, an angle bracket would begin a tag.
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
