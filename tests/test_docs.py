@@ -209,7 +209,13 @@ def test_every_page_is_listed_on_the_site_once():
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     listed = re.findall(r"[\w/-]+\.md", str(site["nav"]))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    pages |= {f"reference/settings-{name}.md" for name in registry.names()}
     assert pages <= set(listed) and len(listed) == len(set(listed))
+
+
+def test_every_public_name_is_in_the_reference():
+    named = re.findall(r"^::: [\w.]+\.(\w+)$", (ROOT / "docs" / "reference" / "python.md").read_text(), re.M)
+    assert set(lockstep.__all__) - {"__version__"} <= set(named)
 
 
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
