@@ -6,16 +6,16 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench docs clean
+.PHONY: help setup demo test test-workloads test-core test-slow test-gpu test-torch faults lint format bench clean
 
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
 	@echo "make setup      make .venv and install Lockstep into it"
+	@echo "make docs       the documentation as a site of its own, in site/"
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
 	@echo "make test-gpu   what needs an NVIDIA GPU make test-torch TORCH=2.11.0   the tests of ranks with another torch"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
 	@echo "make lint       ruff and mypy            make bench       snake beside its peer; benchmarks/README.md has the rest"
-	@echo "make docs       the documentation as a site of its own, in site/"
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -88,6 +88,7 @@ $(DOCS_STAMP): $(STAMP)
 	$(INSTALL) -e ".[docs]"
 	@touch $@
 
+.PHONY: docs
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html; for its search: $(BIN)/python -m http.server --directory site --bind 127.0.0.1"
