@@ -11,6 +11,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 help:
 	@echo "make demo       train Snake on this machine until it visibly plays, evaluate it, write demo.gif"
 	@echo "make setup      make .venv and install Lockstep into it"
+	@echo "make docs       the documentation as a site of its own, in site/"
 	@echo "make test       all tests (minutes)      make test-slow   the long campaigns"
 	@echo "make test-gpu   what needs an NVIDIA GPU make test-torch TORCH=2.11.0   the tests of ranks with another torch"
 	@echo "make faults     plant every fault, count, write the table in docs/guarantees.md (hours)"
@@ -25,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV_STAMP): $(STAMP)
-	$(INSTALL) -e ".[dev,sb3,onnx,video,plots,pettingzoo,control,parquet,optuna]"
+	$(INSTALL) -e ".[dev,docs,sb3,onnx,video,plots,pettingzoo,control,parquet,optuna]"
 	@touch $@
 
 setup: $(STAMP)
@@ -87,5 +88,16 @@ bench: $(DEV_STAMP)
 	$(BIN)/lockstep bench snake --ranks 1,2 --against sb3
 	$(BIN)/python benchmarks/snake_env.py
 
+DOCS_STAMP := $(VENV)/.installed-docs
+
+$(DOCS_STAMP): $(STAMP)
+	$(INSTALL) -e ".[docs]"
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; for its search: $(BIN)/python -m http.server --directory site --bind 127.0.0.1"
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
