@@ -16,10 +16,10 @@ from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market.bar_columns import PRICES
-from lockstep.workloads.trading.market.bars_file import BarsFile, bars_files, read_day, read_price, read_volume
+from lockstep.workloads.trading.market.bars_file import PRICES, BarsFile, read_price, read_volume
 from lockstep.workloads.trading.market.data_notes import about_days, about_layouts, about_splits
 from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.market.table_file import files_of, read_day
 
 Split = Literal["train", "validation"]
 WARM_UP = 60
@@ -117,7 +117,7 @@ class History:
 
 def load_history(settings: MarketSettings) -> History:
     """Read and check the files that a configuration names."""
-    files = bars_files(settings.data)
+    files = files_of(BarsFile, settings.data)
     # Bars of other symbols are skipped while reading, so a file of the whole market needs no more memory than its part.
     series = _read(files, {*settings.symbol_list, settings.volatility_symbol} if settings.symbol_list else None)
     volatility = series.pop(settings.volatility_symbol, None)
