@@ -48,6 +48,7 @@ class Forecasts:
 
     @property
     def won(self) -> np.ndarray:
+        """(N,) 1 if the chase won, 0.5 after a tie."""
         return np.array([row["won"] for row in self.rows])
 
     @property

@@ -24,6 +24,8 @@ class BarsFile(TableFile):
     }
     needed = ("date", *PRICES)
     columns = ("date", "symbol", *PRICES, "volume", "adjusted")
+    adjusts: bool = True
+    """Whether prices are multiplied by adjusted close / close, where there is an adjusted close."""
 
     def described(self, columns: Columns) -> str:
         """Which column is what, if a reader of the file might wonder; else empty."""
@@ -35,7 +37,10 @@ class BarsFile(TableFile):
         parts += [] if "symbol" in named else ["symbol = the file's name"]
         parts += [] if "volume" in named else ["no volume"]
         if "adjusted" in named:
-            parts.append(f"prices x {shown(named['adjusted'])} / {shown(named['close'])}")
+            factor = f"prices x {shown(named['adjusted'])} / {shown(named['close'])}"
+            parts.append(
+                factor if self.adjusts else f"{shown(named['adjusted'])} is not used: strikes are not adjusted"
+            )
         return ", ".join(parts)
 
     def checked(self, number: int, columns: Columns, fields: Sequence[Any]) -> None:
