@@ -26,10 +26,10 @@ def price(spot, strike, days, volatility, call):
 
 
 def quotes(day, spot, draw):
-    """The rows of one day: the next eight Fridays, strikes of whole dollars up to 15 % away."""
-    friday = day + timedelta(days=(4 - day.weekday()) % 7)
-    for expiry in (friday + timedelta(days=7 * week) for week in range(1, 9)):
-        for strike in range(math.ceil(spot * 0.85), math.floor(spot * 1.15) + 1):
+    """The rows of one day: the next eight Fridays, strikes of whole dollars up to 20 % away."""
+    friday = day + timedelta(days=(3 - day.weekday()) % 7 + 1)
+    for expiry in (friday + timedelta(days=7 * week) for week in range(8)):
+        for strike in range(math.ceil(spot * 0.8), math.floor(spot * 1.2) + 1):
             for kind in "CP":
                 volatility = 0.2 + 0.3 * (1 - strike / spot) ** 2 - 0.1 * (strike / spot - 1)
                 mid = price(spot, strike, (expiry - day).days, volatility, kind == "C")
