@@ -105,7 +105,7 @@ class Chain:
         self._nominal = self.spread.clone(), self.expiry.clone()
         ladder = recorded.ladder()
         self.listing = Listing(ladder.strike, ladder.listed, recorded.historical[:, None])
-        sheet, sigma, strike, days, spread = recorded.listed.sheet()
+        sheet, sigma, strike, days, spread = recorded.listed.sheet
         rows, slopes = self._columns(sheet, sigma, strike, days, spread)
         listed = _shown(recorded.listed.listed)
         # An empty row for a contract that is not listed.

@@ -35,9 +35,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chains:
-    """Quotes that can be traded, sorted by key."""
+    """Quotes that can be traded, sorted by key; equal to itself alone, so that what is made of it can be cached."""
+
+    close: Floats
+    """(R,) of the bars, in dollars."""
 
     key: Ints
     """(Q,) see `keys`."""
@@ -84,7 +87,7 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
         _about_quotes(quotes, rows),
         *_about_orders(quotes, listed, EXPIRIES.index(settings.expiry_days), symbol, day),
     )
-    return Chains(quotes["key"], quotes["bid"], quotes["ask"], listed, notes)
+    return Chains(close, quotes["key"], quotes["bid"], quotes["ask"], listed, notes)
 
 
 def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]]:

@@ -5,13 +5,14 @@ needs neither loops nor the host.
 """
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.market.chains import DAY_BITS, STRIKE_BITS, Chains
 from lockstep.workloads.trading.market.pricing import Sheet, black_scholes, implied_volatility
-from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
+from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS
 
 
 @dataclass
@@ -42,22 +43,28 @@ class Quote:
     """Half of the spread, as a fraction of mid."""
 
 
+@lru_cache(maxsize=2)
+def listed_on(chains: Chains, interest: float, expiry_days: int, device: torch.device) -> "Listed":
+    """The chains on a device: shared by all environments of a process, since they may have millions of quotes."""
+    return Listed(chains, interest, expiry_days, device)
+
+
 class Listed:
     """The chains of every bar."""
 
-    def __init__(self, settings: MarketSettings, chains: Chains, close: Tensor, device: torch.device) -> None:
-        """close: (R,), on the device."""
+    def __init__(self, chains: Chains, interest: float, expiry_days: int, device: torch.device) -> None:
+        """`expiry_days`: those of the contracts that actions trade."""
         self._key = torch.from_numpy(chains.key.copy()).to(device)
         bid, ask = torch.from_numpy(chains.bid.copy()).to(device), torch.from_numpy(chains.ask.copy()).to(device)
         self._mid, self._spread = 0.5 * (bid + ask), (ask - bid) / (ask + bid)
-        self._close = close
+        self._close = torch.from_numpy(chains.close.copy()).to(device)
         place = torch.from_numpy(chains.listed).to(device)
         self.listed = place >= 0
         """(R, 2, 5, 5)"""
         # Quote 0 stands for contracts that are not listed; `listed` hides it.
         self._place = place.clamp(min=0)
-        self._interest = settings.interest
-        ladder = (slice(None), slice(None), EXPIRIES.index(settings.expiry_days))
+        self._interest = interest
+        ladder = (slice(None), slice(None), EXPIRIES.index(expiry_days))
         self._ladder = self._ladder_of(self._place[ladder].flatten(1), self.listed[ladder].flatten(1))
 
     def _ladder_of(self, place: Tensor, listed: Tensor) -> Ladder:
@@ -80,6 +87,7 @@ class Listed:
         columns = (column.index_select(0, row) for column in vars(whole).values())
         return Ladder(*columns)
 
+    @cached_property
     def sheet(self) -> tuple[Sheet, Tensor, Tensor, Tensor, Tensor]:
         """Prices and greeks per dollar of the price, volatility, strike, days and half-spread: (R, 2, 5, 5) each.
 

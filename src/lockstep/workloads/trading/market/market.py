@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
-from lockstep.workloads.trading.market.listed import Listed
+from lockstep.workloads.trading.market.listed import listed_on
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
 from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes, Recorded
@@ -31,7 +31,8 @@ class Records:
         self.volatility = torch.from_numpy(history.volatility).to(device)
         self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
         """(R,) calendar days since the bar before."""
-        self.listed = Listed(settings, history.chains, self.close, device) if history.chains else None
+        terms = (settings.interest, settings.expiry_days, device)
+        self.listed = listed_on(history.chains, *terms) if history.chains else None
         """Recorded option chains; None = options are priced by the model."""
         # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
