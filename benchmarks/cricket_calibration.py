@@ -129,7 +129,7 @@ def tell(those: Forecasts) -> None:
 
 
 def draw(parts: list[Forecasts], path: Path) -> None:
-    """The observed frequency of wins against the forecast, in ten bins of equally many positions each."""
+    """The observed frequency of wins against the forecast, in bins of equally many positions."""
     from matplotlib.figure import Figure
 
     # Bins of a few positions say nothing.
