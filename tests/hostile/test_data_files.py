@@ -16,7 +16,7 @@ from lockstep.workloads.control.names import TaskFacts
 from lockstep.workloads.cricket.matches.archive import open_archive
 from lockstep.workloads.cricket.matches.split import read_split
 from lockstep.workloads.snakes3v3.competition.gamelog import read_log
-from lockstep.workloads.trading.market import bars_file
+from lockstep.workloads.trading.market import table_file
 from lockstep.workloads.trading.market.bars_file import BarsFile
 from lockstep.workloads.trading.paper.account_file import read_account
 
@@ -67,7 +67,7 @@ def test_a_link_that_the_user_made_is_followed(tmp_path, matches):
 
 
 def test_a_gzip_bomb_is_refused_at_the_size_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(bars_file, "_LARGEST_FILE", 1 << 20)
+    monkeypatch.setattr(table_file, "_LARGEST_FILE", 1 << 20)
     row = b"2020-01-02,A,1,1,1,1,1\n"
     (tmp_path / "bars.csv").write_bytes(gzip.compress(b"date,symbol,open,high,low,close,volume\n" + row * 100_000))
     with pytest.raises(UserError, match="exceeds the limit of 0 GiB for a file"):

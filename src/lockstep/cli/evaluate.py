@@ -53,6 +53,8 @@ class EvaluateOptions(ModelOptions):
     """For workloads with teams: the opponent, a run, a file or a baseline; each side is played in half of the games."""
     data: str = ""
     """For workloads that learn from data: data to measure on instead of the run's own, such as newer days (trading)."""
+    chains: str = ""
+    """For trading: files of recorded option quotes, to trade instead of the model's prices."""
     bad_files: Literal["refuse", "skip"] | None = None
     """What to do with an unreadable file of --data: refuse (stop), or skip (with a warning); none = as in the run."""
     part: Literal["validation", "test", "train"] = "validation"
@@ -71,12 +73,14 @@ def evaluate(arguments: list[str]) -> int:
     """The verb `eval`."""
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, EvaluateOptions))
     options, fields = command.take(rest, EvaluateOptions())
-    subject = models.find(text, options, fields, options.data, options.bad_files)
+    subject = models.find(text, options, fields, options.data, options.bad_files, chains=options.chains)
     command.check_writable("output", options.output)
     if options.team or options.against:
         return _contest(subject, options)
     subject.check_policy(options.policy)
     _check_part(subject, options)
+    if (options.data or options.chains) and not options.quiet:
+        models.tell_about_data(subject)
     if is_terminal(sys.stderr) and not options.quiet:
         # At once, for whoever waits there: importing PyTorch alone takes seconds.
         tell(f"evaluating {subject.workload.name} ...", sys.stderr)

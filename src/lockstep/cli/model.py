@@ -14,7 +14,7 @@ from lockstep.config.fields import Pattern
 from lockstep.config.sources import choices
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import show
+from lockstep.output import show, tell
 from lockstep.storage.manifest import CONFIG, MANIFEST
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.untrusted import is_file, open_regular, parse_json
@@ -113,15 +113,16 @@ def find(
     data: str = "",
     bad_files: str | None = None,
     needs: type | None = None,
+    chains: str = "",
 ) -> Subject:
     """Find the model a user named.
 
     fields: arguments that set configuration fields, for a model whose configuration is not stored with it.
-    data, bad_files: for a model with a stored configuration, other data to use it on and how to read that; for one
-    without, they are two more fields of the configuration.
+    data, chains, bad_files: for a model with a stored configuration, other data to use it on and how to read that; for
+    one without, they are more fields of the configuration.
     needs: a capability that the stored model's workload must have; of others nothing more is asked.
     """
-    given = {"data": data, "bad-files": bad_files}
+    given = {"data": data, "chains": chains, "bad-files": bad_files}
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
     if registry.is_name(text):
@@ -149,12 +150,22 @@ def find(
         raise UserError(
             f"--bad-files {bad_files}: applies to the files of --data, which is missing; add --data or leave this out"
         )
+    if chains and not isinstance(workload, TakesOtherData):
+        raise UserError(f"--chains {chains}: {name} trades no options; leave this out")
     config = workload.read_config(config_text, source, stored_in=folder)
-    if data and isinstance(workload, TakesOtherData):
+    if (data or chains) and isinstance(workload, TakesOtherData):
         # Part of the configuration from here on: there is one place that says which data is used.
-        config, data = workload.with_data(config, data, _trained_on(path)), ""
+        other = {name: text for name, text in (("data", data), ("chains", chains)) if text}
+        config, data = workload.with_data(config, other, _trained_on(path)), ""
     workload.check_kept(config, path)
     return Subject(workload, config, path, _run_around(path), data, bad_files or "")
+
+
+def tell_about_data(subject: Subject) -> None:
+    """Print what `train` would say about the data, if the workload's data needs words."""
+    if isinstance(subject.workload, TakesOtherData):
+        for note in subject.workload.data_notes(subject.config):
+            tell(note, sys.stderr)
 
 
 def place_of(subject: Subject, device: str) -> "World":

@@ -69,6 +69,8 @@ class PlayOptions(ModelOptions):
     """File written with --log, to show instead of a new game."""
     data: str = ""
     """For workloads that learn from data: data to show instead of what the run was validated on."""
+    chains: str = ""
+    """For trading: files of recorded option quotes, to trade instead of the model's prices."""
     only: str = ""
     """For runs with several tasks (control): the one to show; none = one after the other."""
     bad_files: Literal["refuse", "skip"] | None = None
@@ -105,7 +107,7 @@ def play(arguments: list[str]) -> int:
     """The verb `play`."""
     text, rest = command.take_subject(arguments, "run", lambda _: command.help_text(USAGE, PlayOptions))
     options, fields = command.take(rest, PlayOptions())
-    subject = models.find(text, options, fields, options.data, options.bad_files)
+    subject = models.find(text, options, fields, options.data, options.bad_files, chains=options.chains)
     registry.require(subject.workload, LogsGames if options.replay or options.log else Plays)
     if options.only:
         registry.require(subject.workload, PlaysOneTask).check_task(subject.config, options.only)
@@ -113,6 +115,8 @@ def play(arguments: list[str]) -> int:
         raise UserError(f"--log {options.log} and --video {options.video}: only one at a time; run the command twice")
     if not options.replay:
         subject.check_policy(options.policy)
+    if options.data or options.chains:
+        models.tell_about_data(subject)
     # Checked before the model is loaded, so that a wrong --video fails at once.
     write = _film_writer(options.video) if options.video else None
     stage = _Stage(subject, options)

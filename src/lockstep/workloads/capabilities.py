@@ -118,8 +118,14 @@ class Predicts(Protocol):
 class TakesOtherData(Protocol):
     """Trains on data, and its models can act on other data, such as newer."""
 
-    def with_data(self, config: Any, data: str, trained_on: Mapping[str, str] | None) -> Any:
-        """A trained model's configuration for other data; `trained_on`: facts that it kept about its own."""
+    def with_data(self, config: Any, data: Mapping[str, str], trained_on: Mapping[str, str] | None) -> Any:
+        """A trained model's configuration for other data.
+
+        `data`: by the field that names it, `data` or `chains`. `trained_on`: facts that the model kept about its own.
+        """
+
+    def data_notes(self, config: Any) -> list[str]:
+        """What a user should know about the data that a trained model is used on, a line each."""
 
 
 @dataclass(frozen=True)

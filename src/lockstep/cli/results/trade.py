@@ -25,6 +25,8 @@ class TradeOptions(ModelOptions):
 
     data: str = ""
     """Files or folders of daily bars, the newest day last, as for `train`."""
+    chains: str = ""
+    """Files of recorded option quotes, to trade instead of the model's prices."""
     account: str = ""
     """JSON file of the paper account; made on the first day."""
     symbol: str = ""
@@ -41,7 +43,7 @@ def trade(arguments: list[str]) -> int:
         if not getattr(options, name):
             raise UserError(f"--{name} is missing: name {what}")
     command.check_writable("account", options.account)
-    subject = models.find(text, options, fields, options.data, needs=TradesOnPaper)
+    subject = models.find(text, options, fields, options.data, needs=TradesOnPaper, chains=options.chains)
     trader = registry.require(subject.workload, TradesOnPaper)
     subject.check_policy(TRAINED)
     model = models.load(subject, options.device)

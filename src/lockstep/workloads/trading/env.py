@@ -59,7 +59,7 @@ class TradingEnv:
         if bool(historical.any()):
             if history is None:
                 raise UserError("historical accounts need real prices, but there is no data; add --data")
-            records = Records(history, split, settings.episode_length, device)
+            records = Records(history, split, settings, device)
         sparse = device.type == "cpu" if sparse is None else sparse
         dice = Dice(seed, self.index, DAYS_AHEAD if sparse else 1)
         self.market = Market(settings, self.index, seed, device, historical, records, dice)

@@ -47,8 +47,10 @@ class TradingSettings(MarketSettings, WorkloadSettings):
         super().validate()
         if self.data:
             # Settings are frozen; this is the only change after their creation.
-            names = filter(None, map(str.strip, self.data.split(",")))
-            object.__setattr__(self, "data", ",".join(map(absolute, names)) or self.data)
+            for field in ("data", "chains"):
+                text = getattr(self, field)
+                names = filter(None, map(str.strip, text.split(",")))
+                object.__setattr__(self, field, ",".join(map(absolute, names)) or text)
         elif self.historical_lanes not in ("all", "none"):
             raise UserError(f"historical_lanes {self.historical_lanes}: there is no data to trade; add --data")
 
@@ -86,7 +88,7 @@ class TradingSettings(MarketSettings, WorkloadSettings):
         if self.update_interval:
             changes |= {"n_steps": self._steps_between_updates(config.algorithm.lane_units()), "update_interval": 0}
         if self.no_data_load:
-            dropped = dict.fromkeys(("data", "symbols", "start_date", "end_date", "validation_from"), "")
+            dropped = dict.fromkeys(("data", "chains", "symbols", "start_date", "end_date", "validation_from"), "")
             changes |= {**dropped, "historical_lanes": "all", "no_data_load": False}
         return changes
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockstep.reporting.film import Scene
     from lockstep.rl.problem import EnvProblem
     from lockstep.run.learner import Learner
+    from lockstep.workloads.trading.market.history import Split
 
 _SMALL = preset(
     "Train on a laptop: about a million days.",
@@ -130,18 +131,26 @@ class Trading(Workload):
     def fit(self, config: TradingConfig, explicit: Collection[str]) -> tuple[TradingConfig, list[str]]:
         """Check that the data can be read and has enough days, before any process is started."""
         settings = config.workload
-        if not settings.data:
-            return config, []
+        splits = dict.fromkeys(("train", settings.evaluation_split))
+        return config, self._notes(settings, tuple(splits)) if settings.data else []
+
+    def data_notes(self, config: TradingConfig) -> list[str]:
+        """What `fit` says about the data; other data than a policy was trained on need have no days of training."""
+        settings = config.workload
+        return self._notes(settings, (settings.evaluation_split,)) if settings.data else []
+
+    def _notes(self, settings: TradingSettings, splits: "tuple[Split, ...]") -> list[str]:
+        """What is to be known about the data; raises an error if no symbol has enough days for one of the splits."""
         from lockstep.workloads.trading.market.history import load_history
 
         history = load_history(settings)
         days = (history.day.min(), history.day.max(), history.validation_day)
         first, last, unseen = (date.fromordinal(int(day)) for day in days)
-        kept = f"; those from {unseen} on are kept from training" if settings.evaluation_split == "validation" else ""
+        trains = "train" in splits and settings.evaluation_split == "validation"
+        kept = f"; those from {unseen} on are kept from training" if trains else ""
         notes = [f"{'data':12} {', '.join(history.symbols)}: {len(history.day):,} bars, {first} to {last}{kept}"]
         notes += [f"{'data':12} {note}" for note in history.notes]
-        # Raises an error if no symbol has enough days.
-        for split in dict.fromkeys(("train", settings.evaluation_split)):
+        for split in splits:
             traded, length = history.traded(split, settings.episode_length), settings.episode_length
             if len(traded) < len(history.symbols):
                 left_out = ", ".join(symbol for symbol in history.symbols if symbol not in traded)
@@ -149,7 +158,7 @@ class Trading(Workload):
                     f"{'data':12} {split}: only {len(traded)} of {len(history.symbols)} symbols, "
                     f"{', '.join(traded)}; too few days for an episode of {length}: {left_out}"
                 )
-        return config, notes
+        return notes
 
     def narrator(self, config: TradingConfig, world: "World") -> "Narrator":
         """A function that reports the progress of a run in the guide's format."""
@@ -211,19 +220,32 @@ class Trading(Workload):
         settings = request.config.workload
         return blotter(settings, request.act, request.seed, record_of(settings, request.trained_on))
 
-    def with_data(self, config: TradingConfig, data: str, trained_on: Mapping[str, str] | None) -> TradingConfig:
+    def with_data(
+        self, config: TradingConfig, data: Mapping[str, str], trained_on: Mapping[str, str] | None
+    ) -> TradingConfig:
         """The configuration of a trained policy for other data: its own symbols, on days that it was not trained on."""
         from lockstep.workloads.trading.market.data_record import first_unseen_day
 
         settings = config.workload
-        changes = {"data": data, "start_date": "", "end_date": "", "validation_from": first_unseen_day(trained_on)}
+        # Recorded chains belong to the days of their bars: other bars do without them, unless they come with others.
+        chains = data.get("chains", "")
+        if "data" not in data:
+            return config.replace(chains=chains)
+        bars = data["data"]
+        changes = {
+            "data": bars,
+            "chains": chains,
+            "start_date": "",
+            "end_date": "",
+            "validation_from": first_unseen_day(trained_on),
+        }
         if not settings.data or not settings.encode_symbols:
             # It does not know symbols: it trades all that the data has.
             return config.replace(**changes, encode_symbols=False, symbols="")
         symbols = str(trained_on.get("symbols", "")) if trained_on else settings.symbols
         if not symbols:
             raise UserError(
-                f"--data {data}: the model does not say which symbols it was trained on; describe it yourself with "
+                f"--data {bars}: the model does not say which symbols it was trained on; describe it yourself with "
                 "--workload, --preset, --symbols and fields"
             )
         return config.replace(**changes, symbols=symbols)

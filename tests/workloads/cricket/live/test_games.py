@@ -132,11 +132,17 @@ def rows_of(games):
     return np.stack([columns[name] for name in Row._fields], 1).astype(np.int16)
 
 
-def played_out(known, games, balls=30, seed=3):
+def played_out(known, games, balls=30, seed=3, workers=1):
     learned, kinds, match = known
     at, ball, expected = before(match, learned, balls)
     model = Model(lambda s: FREQUENCIES.expand(len(s), -1), False, learned.index, learned.everything, kinds)
-    return at, play_out(at, ball, model, expected, games, seed)
+    return at, play_out(at, ball, model, expected, games, seed, workers)
+
+
+def test_threads_share_the_games_out_and_change_none(known):
+    alone, shared = (played_out(known, 7, workers=workers)[1] for workers in (1, 3))
+    assert alone.first.tolist() == shared.first.tolist() and alone.second.tolist() == shared.second.tolist()
+    assert alone.target.tolist() == shared.target.tolist()
 
 
 def test_a_game_does_not_depend_on_how_many_are_played(known):

@@ -34,7 +34,7 @@ def test_the_ladder_holds_the_prices_of_the_traded_expiry():
 
 def test_half_spreads_are_two_percent_at_the_money_and_grow_away_from_it():
     """2 % + 1 % x |1 - price/strike|: at 90 % of the price 0.02 + 0.01 x 0.1111."""
-    spread = quoted().spread
+    spread = quoted().spread[0]
     assert float(spread[2]) == 0.02 and float(spread[0]) == pytest.approx(0.0211111)
     assert torch.equal(spread[:5], spread[5:])
     assert float(half_spread(MarketSettings(), torch.tensor(1.5))) == pytest.approx(0.025)

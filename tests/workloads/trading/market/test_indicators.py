@@ -10,6 +10,7 @@ import torch
 from lockstep.workloads.trading.market.history import History
 from lockstep.workloads.trading.market.indicators import NAMES, Indicators, smoothing
 from lockstep.workloads.trading.market.market import Records
+from lockstep.workloads.trading.market.settings import MarketSettings
 
 DAYS = 20
 
@@ -123,7 +124,8 @@ def test_directions_are_exact_where_high_and_low_move_by_the_same_amount():
     bars = cents * [0.01, 0.01, 0.01, 0.01, 1.0]
     zeros = np.zeros(400, dtype=np.int64)
     history = History(("A",), zeros, np.arange(400), bars, np.full(400, 0.3), validation_day=400)
-    records, row = Records(history, "train", 20, torch.device("cpu")), torch.arange(19, 400)
+    records = Records(history, "train", MarketSettings(episode_length=20), torch.device("cpu"))
+    row = torch.arange(19, 400)
     window = records.window(row)
     found = Indicators(torch.device("cpu")).read(
         window, window[:, 3].log(), torch.full((len(row),), 0.3), 365.0, records.larger(row)

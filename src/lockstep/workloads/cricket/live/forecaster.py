@@ -45,6 +45,8 @@ from lockstep.workloads.cricket.matches.scorebook import collect
 from lockstep.workloads.cricket.reports.assess import Predictor
 
 STDIN = "-"
+_MOST_WORKERS = 8
+"""Threads that play games out: what they do in Python they do one at a time, so that more gain nothing."""
 ENDS = ("striker", "nonstriker", "bowler")
 """Whom a caller may name for the next ball."""
 
@@ -115,7 +117,9 @@ class MatchForecaster:
         model = Model(
             self._predictor.probabilities, self._config.network.reads_balls, store.index, knowledge, self._kinds
         )
-        return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed))
+        # Features are made on the CPU. Beside a GPU its cores are free for that; on a CPU the network needs them.
+        workers = min(torch.get_num_threads(), _MOST_WORKERS) if self._world.device.type == "cuda" else 1
+        return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed, workers))
 
     def write_steps(self, source: str, path: Path) -> int:
         """Write every predicted ball of the source's matches to a .csv, .json or .parquet file."""

@@ -1,5 +1,6 @@
 """Plays a match out from its present ball, many times, and says how the games ended. B: games."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,15 +35,19 @@ class Endings:
         return float((self.second >= self.target).mean()) + self.ties / 2
 
 
-def play_out(at: Situation, ball: NextBall, model: Model, expected: np.ndarray, games: int, seed: int) -> Endings:
+def play_out(
+    at: Situation, ball: NextBall, model: Model, expected: np.ndarray, games: int, seed: int, workers: int = 1
+) -> Endings:
     """Play a match from its present ball to the end, `games` times.
 
-    `expected`: (deliveries of the match, 7) probabilities by the additive model.
+    `expected`: (deliveries of the match, 7) probabilities by the additive model. `workers`: threads that share the
+    games out among them.
     """
-    parts = [
-        _batch(at, ball, model, expected, np.arange(start, min(start + _BATCH, games)), seed)
-        for start in range(0, games, _BATCH)
-    ]
+    size = min(_BATCH, -(-games // workers))
+    numbers = [np.arange(start, min(start + size, games)) for start in range(0, games, size)]
+    # Threads, since NumPy computes the features without holding Python's lock. A game is the same in any batch.
+    with ThreadPoolExecutor(workers) as pool:
+        parts = list(pool.map(lambda those: _batch(at, ball, model, expected, those, seed), numbers))
     return Endings(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "second", "target")))
 
 

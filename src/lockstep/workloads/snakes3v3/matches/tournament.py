@@ -144,8 +144,8 @@ def hold_arena(
     with ExitStack() as stack, torch.no_grad():
         entrants = [_entrant(player, request, stack) for player in players]
         for one, other in combinations(range(len(entrants)), 2):
-            play = _play_saved if request.save else _play_batches
-            play((entrants[one], entrants[other]), (one, other), tally, request, rules, device)
+            pairing = _Pairing((entrants[one], entrants[other]), (one, other), tally, request, rules, device)
+            pairing.play()
             say(f"{names[one]} and {names[other]}: {int(tally.wins[one, other])} : {int(tally.wins[other, one])}")
     return tally
 
@@ -171,75 +171,75 @@ def _entrant(player: Contestant | Path, request: ArenaRequest, stack: ExitStack)
     return Entrant(str(player), stack.enter_context(team))
 
 
-def _play_batches(
-    pair: tuple[Entrant, Entrant],
-    places: tuple[int, int],
-    tally: Tally,
-    request: ArenaRequest,
-    rules: GameRules,
-    device: torch.device,
-) -> None:
-    """Many boards at once."""
-    hosted = any(isinstance(entrant.policy, SubmissionTeam) for entrant in pair)
-    largest, done = 2 * (_BOARDS if hosted else _MOST_BOARDS), 0
-    while done < request.games:
-        count = min(largest, request.games - done)
-        seed = derive_seed(request.seed, f"arena games from {done}") if done else request.seed
-        before = [len(entrant.failures()) for entrant in pair]
-        result = play_games(
-            pair[0].policy, pair[1].policy, count, seed, rules, device, names=(pair[0].name, pair[1].name)
-        )
-        # Two batches, one for each side, and in the scores one after the other.
-        failed = [_by_game(entrant.failures()[start:], count // 2) for entrant, start in zip(pair, before, strict=True)]
-        for game, scores in enumerate(result.scores.T.tolist()):
-            _note(pair, places, tally, (failed[0].get(game), failed[1].get(game)), (scores[0], scores[1]))
-        done += count
-
-
 def _by_game(batches: Sequence[dict[int, str]], boards: int) -> dict[int, str]:
     return {number * boards + board: why for number, batch in enumerate(batches) for board, why in batch.items()}
 
 
-def _play_saved(
-    pair: tuple[Entrant, Entrant],
-    places: tuple[int, int],
-    tally: Tally,
-    request: ArenaRequest,
-    rules: GameRules,
-    device: torch.device,
-) -> None:
-    """One game after another, each written to a file."""
-    assert request.save is not None
-    request.save.mkdir(parents=True, exist_ok=True)
-    for game in range(request.games):
-        number, swapped = divmod(game, 2)
-        sides = pair[::-1] if swapped else pair
-        before = [len(entrant.failures()) for entrant in pair]
-        log = record_game([side.policy for side in sides], [side.name for side in sides], rules, request.seed, number)
-        failed = [
-            next((batch[0] for batch in entrant.failures()[start:] if batch), None)
-            for entrant, start in zip(pair, before, strict=True)
-        ]
-        scores = [sum(log["n_return"][player] for player in team) for team in rules.teams[:2]]
-        scores = scores[::-1] if swapped else scores
-        _note(pair, places, tally, (failed[0], failed[1]), (scores[0], scores[1]))
-        write_log(log, request.save / f"{places[0] + 1}-{places[1] + 1}-game-{game + 1:04d}.json")
+@dataclass(frozen=True)
+class _Pairing:
+    """The games of two players."""
 
+    pair: tuple[Entrant, Entrant]
+    places: tuple[int, int]
+    """Their numbers in the tally."""
+    tally: Tally
+    request: ArenaRequest
+    rules: GameRules
+    device: torch.device
 
-def _note(
-    pair: tuple[Entrant, Entrant],
-    places: tuple[int, int],
-    tally: Tally,
-    failed: tuple[str | None, str | None],
-    scores: tuple[float, float],
-) -> None:
-    """Count a game; who broke the rules has lost it, whatever the score, and if both did it is drawn."""
-    for entrant, why in zip(pair, failed, strict=True):
-        if why is not None:
-            tally.forfeits.setdefault(entrant.name, []).append(why)
-    ours, theirs = (why is None for why in failed)
-    if ours != theirs:
-        points = float(ours)
-    else:
-        points = 0.5 if not ours or scores[0] == scores[1] else float(scores[0] > scores[1])
-    tally.note(*places, points, scores)
+    def play(self) -> None:
+        """Play all games, and count them."""
+        if self.request.save is None:
+            self._in_batches()
+        else:
+            self._one_by_one(self.request.save)
+
+    def _in_batches(self) -> None:
+        """Many boards at once."""
+        pair, request = self.pair, self.request
+        hosted = any(isinstance(entrant.policy, SubmissionTeam) for entrant in pair)
+        largest, done = 2 * (_BOARDS if hosted else _MOST_BOARDS), 0
+        while done < request.games:
+            count = min(largest, request.games - done)
+            seed = derive_seed(request.seed, f"arena games from {done}") if done else request.seed
+            before = [len(entrant.failures()) for entrant in pair]
+            names = (pair[0].name, pair[1].name)
+            result = play_games(pair[0].policy, pair[1].policy, count, seed, self.rules, self.device, names=names)
+            # Two batches, one for each side, and in the scores one after the other.
+            failed = [
+                _by_game(entrant.failures()[start:], count // 2) for entrant, start in zip(pair, before, strict=True)
+            ]
+            for game, scores in enumerate(result.scores.T.tolist()):
+                self._count((failed[0].get(game), failed[1].get(game)), (scores[0], scores[1]))
+            done += count
+
+    def _one_by_one(self, folder: Path) -> None:
+        """One game after another, each written to a file."""
+        pair, rules, seed = self.pair, self.rules, self.request.seed
+        folder.mkdir(parents=True, exist_ok=True)
+        for game in range(self.request.games):
+            number, swapped = divmod(game, 2)
+            sides = pair[::-1] if swapped else pair
+            before = [len(entrant.failures()) for entrant in pair]
+            log = record_game([side.policy for side in sides], [side.name for side in sides], rules, seed, number)
+            failed = [
+                next((batch[0] for batch in entrant.failures()[start:] if batch), None)
+                for entrant, start in zip(pair, before, strict=True)
+            ]
+            scores = [sum(log["n_return"][player] for player in team) for team in rules.teams[:2]]
+            scores = scores[::-1] if swapped else scores
+            self._count((failed[0], failed[1]), (scores[0], scores[1]))
+            one, other = (place + 1 for place in self.places)
+            write_log(log, folder / f"{one}-{other}-game-{game + 1:04d}.json")
+
+    def _count(self, failed: tuple[str | None, str | None], scores: tuple[float, float]) -> None:
+        """Count a game; who broke the rules has lost it, whatever the score, and if both did it is drawn."""
+        for entrant, why in zip(self.pair, failed, strict=True):
+            if why is not None:
+                self.tally.forfeits.setdefault(entrant.name, []).append(why)
+        ours, theirs = (why is None for why in failed)
+        if ours != theirs:
+            points = float(ours)
+        else:
+            points = 0.5 if not ours or scores[0] == scores[1] else float(scores[0] > scores[1])
+        self.tally.note(*self.places, points, scores)

@@ -88,8 +88,14 @@ class Account:
         unit = spot * size
         # (E, 4 legs). The ladder is per dollar of the price; it has one row if all accounts share its quotes.
         mid = chain.ladder.expand(len(action), -1).gather(1, contract) * unit[:, None]
+        strike, listed = moneyness * spot[:, None], legs > 0
+        if chain.listing is not None:
+            # What is listed near the strikes that the action means.
+            strike = torch.where(chain.listing.real, chain.listing.strike.gather(1, contract), strike)
+            moneyness = torch.where(chain.listing.real, strike / spot[:, None], moneyness)
+            listed = listed & (chain.listing.found.gather(1, contract) | (side == 0) | ~chain.listing.real).all(1)
         gross = MULTIPLIER * mid * side.abs()
-        spread = (gross * chain.spread[contract]).sum(1)
+        spread = (gross * chain.spread.expand(len(action), -1).gather(1, contract)).sum(1)
         fee = settings.commission * legs * size
         # Of one unit; negative if more is received than paid.
         price = (MULTIPLIER * mid * side).sum(1) + spread + fee
@@ -98,18 +104,23 @@ class Account:
         out_of_the_money = (moneyness[:, 0] - 1.0).abs() * unit
         naked = table.naked.index_select(0, action)
         wing = table.width.index_select(0, action) * unit * MULTIPLIER
+        if chain.listing is not None:
+            # A condor loses at most its wider side: the legs are its put sold, put bought, call sold and call bought.
+            sides = torch.maximum(strike[:, 0] - strike[:, 1], strike[:, 3] - strike[:, 2]) * size * MULTIPLIER
+            wing = torch.where((wing > 0) & chain.listing.real[:, 0], sides, wing)
         # The premium received (a negative price) is tied up again as part of the margin, so it cannot be spent.
         tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(settings, unit, out_of_the_money)
         needed = price + naked * tied_up + wing
         # Masks instead of branches: a step must not wait for the device.
-        contracts = self._affordable(needed) * (legs > 0) * ~self.positions.open.all(1)
+        contracts = self._affordable(needed) * listed * ~self.positions.open.all(1)
         self.positions.add(
             Ticket(
                 contracts=contracts,
                 size=size,
                 side=side,
-                strike=moneyness * spot[:, None],
+                strike=strike,
                 listed=spot,
+                days=chain.expiry.expand(len(action)),
                 call=call,
                 paid=price * contracts,
                 naked=naked * contracts * size,

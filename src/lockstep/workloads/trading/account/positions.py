@@ -31,6 +31,8 @@ class Ticket:
     """(E, L)"""
     listed: Tensor
     """(E,)"""
+    days: Tensor
+    """(E,)"""
     call: Tensor
     """(E, L)"""
     paid: Tensor
@@ -101,8 +103,8 @@ class Positions:
         self.strike.copy_(torch.where(legs, ticket.strike[:, None], self.strike))
         self.quantity.copy_(torch.where(legs, quantity[:, None], self.quantity))
         self.call.copy_(torch.where(legs, ticket.call[:, None], self.call))
-        self.days.masked_fill_(place, float(self._settings.expiry_days))
         numbers = (
+            (self.days, ticket.days),
             (self.paid, ticket.paid),
             (self.naked, ticket.naked),
             (self.wing, ticket.wing),
@@ -174,11 +176,16 @@ class Positions:
         settings = self._settings
         price_over_strike = spot / strike
         sheet = self._quotes.legs(spot, volatility, strike, days, listed, account)
+        price, spread = torch.where(call, sheet.call, sheet.put), half_spread(settings, price_over_strike)
+        if self._quotes.recorded is not None:
+            # The model's price stands where a contract has no quote that day.
+            quote = self._quotes.recorded.held(strike, days, call, account)
+            price, spread = torch.where(quote.found, quote.mid, price), torch.where(quote.found, quote.spread, spread)
         size = MULTIPLIER * quantity
-        worth = size * torch.where(call, sheet.call, sheet.put)
+        worth = size * price
         gross = worth.abs()
         # An option is closed at bid or ask, half a spread away from its mark.
-        exit_cost = gross * half_spread(settings, price_over_strike) + settings.commission * quantity.abs()
+        exit_cost = gross * spread + settings.commission * quantity.abs()
         # An expired option is cash: it has no greeks.
         alive = size * (days > 0)
         greeks = (

@@ -1,218 +1,70 @@
-"""Reads files of daily bars from untrusted sources; every error is one line with the file, row, column and rule.
+"""Files of daily bars, with columns as Yahoo, Stooq, Alpaca and spreadsheets name them. No torch here."""
 
-CSV (also gzipped) with a header row, or Parquet. Columns are found by name (see `bar_columns`), in any order; others
-are ignored. Rows are numbered as lines of the file, the header being row 1. No torch here: data is checked before any
-process of a run is started.
-"""
-
-import csv
-import gzip
-import math
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from datetime import date, datetime
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from lockstep.config.values import shown
-from lockstep.config.yaml_text import shown_path
-from lockstep.errors import UserError
-from lockstep.untrusted import open_regular
-from lockstep.workloads.trading.market.bar_columns import NEEDED, PRICES, SUFFIXES, Columns, symbol_in_name
+from lockstep.workloads.trading.market.table_file import Columns, TableFile, read_number
 
-COLUMNS = ("date", "symbol", *PRICES, "volume", "adjusted")
-# Limits that keep an untrusted file from filling the memory.
-_LONGEST_LINE = 65_536  # Bytes.
-_PARQUET_ROWS = 65_536  # Rows converted to Python objects at once.
-_LARGEST_FILE = 4 << 30  # Bytes, after decompression.
-_MOST_FILES = 20_000  # Of a folder.
-
-Row = tuple[int, list[Any]]
-"""A row's number and its values in the order of COLUMNS: text from CSV, typed values from Parquet; empty if the file
-has no such column."""
+PRICES = ("open", "high", "low", "close")
 
 
-def bars_files(data: str) -> list["BarsFile"]:
-    """The files that a list of files and folders, separated by commas, names."""
-    found: list[BarsFile] = []
-    for name in filter(None, map(str.strip, data.split(","))):
-        found += _in_folder(Path(name)) if Path(name).is_dir() else [BarsFile(name)]
-    if not found:
-        raise UserError(f"data {shown(data)}: names no file; give the path of a CSV or Parquet file, or of a folder")
-    return found
+class BarsFile(TableFile):
+    """One file of bars."""
 
+    flag = "data"
+    holds = "daily bars"
+    names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "date": ("date", "timestamp", "datetime"),
+        "symbol": ("symbol", "ticker"),
+        **{price: (price,) for price in PRICES},
+        "volume": ("volume", "vol"),
+        "adjusted": ("adjclose", "adjustedclose", "closeadj"),
+        "period": ("per",),
+    }
+    needed = ("date", *PRICES)
+    columns = ("date", "symbol", *PRICES, "volume", "adjusted")
+    adjusts: bool = True
+    """Whether prices are multiplied by adjusted close / close, where there is an adjusted close."""
 
-def _in_folder(folder: Path) -> list["BarsFile"]:
-    """The files of a folder by their names; of hidden ones and other kinds there may be any."""
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
-    except OSError as error:
-        raise UserError(f"data {shown_path(str(folder))}: cannot be read: {error.strerror}") from None
-    if not paths or len(paths) > _MOST_FILES:
-        raise UserError(
-            f"data {shown_path(str(folder))}: has {len(paths):,} files that end in {', '.join(SUFFIXES)}; "
-            f"needed: 1 to {_MOST_FILES:,}"
-        )
-    return [BarsFile(str(path)) for path in paths]
+    def described(self, columns: Columns) -> str:
+        """Which column is what, if a reader of the file might wonder; else empty."""
+        named = columns.named
+        if all(name.lower() == column for column, name in named.items()) and {"symbol", "volume"} <= named.keys():
+            return ""
+        wanted = ("date", "symbol", *PRICES, "volume")
+        parts = [f"{column} = {shown(named[column])}" for column in wanted if column in named]
+        parts += [] if "symbol" in named else ["symbol = the file's name"]
+        parts += [] if "volume" in named else ["no volume"]
+        if "adjusted" in named:
+            factor = f"prices x {shown(named['adjusted'])} / {shown(named['close'])}"
+            parts.append(
+                factor if self.adjusts else f"{shown(named['adjusted'])} is not used: strikes are not adjusted"
+            )
+        return ", ".join(parts)
 
+    def checked(self, number: int, columns: Columns, fields: Sequence[Any]) -> None:
+        """Refuse bars of other periods than days, which Stooq has."""
+        period = fields[columns.places["period"]] if "period" in columns.places else ""
+        if period not in ("", "D", "d"):
+            raise self.wrong("is no daily bar; give daily ones, whose period is D", number, "period", period)
 
-class BarsFile:
-    """One file of bars; iterating yields complete rows with unchecked values."""
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        self.name = shown_path(path)
-        self.layout = ""
-        """Which of its columns is what, once its header was read; empty if that goes without saying."""
-        if not self.path.is_file():
-            raise UserError(f"data {self.name}: no such file; give the path of a CSV or Parquet file of daily bars")
-
-    def __iter__(self) -> Iterator[Row]:
-        return self._parquet_rows() if self.path.suffix.lower() in (".parquet", ".pq") else self._csv_rows()
-
-    def wrong(self, rule: str, row: int | None = None, column: str = "", value: Any = None) -> UserError:
-        """Build the error for a broken rule, with the file and, if given, the row, the column and the value."""
-        place = f", row {row}" if row is not None else ""
-        place += f", column {column}" if column else ""
-        found = f": {shown(value)}" if value is not None else ""
-        return UserError(f"data {self.name}{place}{found}: {rule}")
-
-    def _csv_rows(self) -> Iterator[Row]:
-        try:
-            with closing(self._open()) as stream:
-                # strict: raise on malformed quoting instead of guessing what was meant.
-                reader = csv.reader(self._lines(stream), strict=True)
-                header = next(reader, None)
-                if header is None:
-                    raise self.wrong("is empty; needed: a header row and bars below it")
-                symbol, first = "", 2
-                if header[0].strip().lower() == "price":
-                    symbol, first = self._side_by_side(header, next(reader, []), next(reader, [])), 4
-                    header = ["date", *header[1:]]
-                columns, symbol = self._columns(header, symbol)
-                for number, fields in enumerate(reader, start=first):
-                    if len(fields) != len(header):
-                        raise self.wrong(f"has {len(fields)} fields, the header has {len(header)}", number)
-                    yield number, self._row(number, columns, symbol, [field.strip() for field in fields])
-        except csv.Error as error:
-            raise self.wrong(f"is not valid CSV: {error}", reader.line_num) from None
-        except (OSError, EOFError, zlib.error) as error:
-            raise self.wrong(f"cannot be read: {error}") from None
-
-    def _open(self) -> IO[bytes]:
-        # A link is followed: the user named this path.
-        stream = open_regular(self.path, links=True)
-        # Recognised by gzip's magic number, so that the name need not end in .gz.
-        zipped = stream.read(2) == b"\x1f\x8b"
-        stream.seek(0)
-        # `_lines` counts decompressed bytes as it reads, so a gzip bomb is refused at the size limit.
-        return gzip.open(stream, "rb") if zipped else stream  # type: ignore[return-value]
-
-    def _lines(self, stream: IO[bytes]) -> Iterator[str]:
-        """Decode line by line, so that a file with one endless line is refused before it fills the memory."""
-        number, size = 0, 0
-        while line := stream.readline(_LONGEST_LINE):
-            number += 1
-            size += len(line)
-            if size > _LARGEST_FILE:
-                raise self.wrong(
-                    f"exceeds the limit of {_LARGEST_FILE >> 30} GiB for a file; give a shorter one", number
-                )
-            # A line of exactly the limit is complete only if it ends here.
-            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                raise self.wrong(f"is longer than the {_LONGEST_LINE:,} bytes a row may have", number)
-            try:
-                # Spreadsheets write a byte order mark at the start of a file; utf-8-sig removes it.
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise self.wrong("is not UTF-8 text; convert the file (iconv -t utf-8)", number) from None
-            if "\0" in text:
-                raise self.wrong("contains a zero byte, so it is not UTF-8 text; convert the file", number)
-            yield text
-
-    def _side_by_side(self, header: list[str], tickers: list[str], dates: list[str]) -> str:
-        """The symbol of a table as yfinance saves it: a row of prices' names, one of symbols, and an empty one."""
+    def begun(self, header: list[str], rows: Iterator[list[str]]) -> tuple[list[str], str, int]:
+        """Take the symbol of a table as yfinance saves it: a row of prices' names, one of symbols, and an empty one."""
+        if header[0].strip().lower() != "price":
+            return super().begun(header, rows)
+        tickers, dates = next(rows, []), next(rows, [])
         symbols = {name.strip() for name in tickers[1:]}
         if len(tickers) != len(header) or tickers[0].strip().lower() != "ticker" or len(dates) != len(header):
             raise self.wrong("begins like a table of yfinance, but has no row of tickers and of dates below that", 1)
         if len(symbols) != 1:
             raise self.wrong("has several symbols side by side; save one file for each symbol", 2)
-        return symbols.pop()
-
-    def _columns(self, header: Sequence[str], symbol: str = "") -> tuple[Columns, str]:
-        """Where the columns are, and the symbol of all bars; that is empty if there is a column of symbols."""
-        columns = Columns.of(header)
-        if columns.missing:
-            found = ", ".join(shown(name.strip().lower()) for name in header[:12])
-            raise self.wrong(
-                f"has no column {', '.join(columns.missing)}; needed: {', '.join(NEEDED)}, and symbol if the file is "
-                f"not named after one; found: {found}",
-                1,
-            )
-        if columns.twice:
-            raise self.wrong("appears more than once; keep one of them", 1, columns.twice[0])
-        symbol = "" if "symbol" in columns.places else symbol or symbol_in_name(self.path)
-        if not symbol and "symbol" not in columns.places:
-            raise self.wrong("has no column symbol, and its name does not begin with one; rename it to SYMBOL.csv", 1)
-        self.layout = columns.described()
-        return columns, symbol
-
-    def _row(self, number: int, columns: Columns, symbol: str, fields: Sequence[Any]) -> list[Any]:
-        """The values in the order of COLUMNS."""
-        places = columns.places
-        period = fields[places["period"]] if "period" in places else ""
-        if period not in ("", "D", "d"):
-            raise self.wrong("is no daily bar; give daily ones, whose period is D", number, "period", period)
-        found = [fields[places[name]] if name in places else "" for name in COLUMNS]
-        if symbol:
-            found[1] = symbol
-        return found
-
-    def _parquet_rows(self) -> Iterator[Row]:
-        try:
-            from pyarrow import ArrowException
-            from pyarrow.parquet import ParquetFile
-        except ImportError:
-            raise self.wrong(
-                "Parquet needs pyarrow; pip install 'lockstep-train[parquet]', or give a CSV file"
-            ) from None
-        try:
-            with open_regular(self.path, links=True) as file, ParquetFile(file) as table:
-                names = table.schema_arrow.names
-                columns, symbol = self._columns(names)
-                # Only the columns that are needed are read; the others keep their place as None.
-                wanted = sorted(columns.places.values())
-                # The first row of data is row 2, as in a CSV file with its header.
-                number = 1
-                for batch in table.iter_batches(_PARQUET_ROWS, columns=[names[place] for place in wanted]):
-                    for values in zip(*(batch.column(names[place]).to_pylist() for place in wanted), strict=True):
-                        number += 1
-                        fields: list[Any] = [""] * len(names)
-                        for place, value in zip(wanted, values, strict=True):
-                            fields[place] = "" if value is None else value
-                        yield number, self._row(number, columns, symbol, fields)
-        except (ArrowException, OSError) as error:
-            # Arrow's messages can have several lines; an error of ours has one.
-            raise self.wrong(f"cannot be read as Parquet: {str(error).splitlines()[0][:120]}") from None
-
-
-def read_day(file: BarsFile, row: int, value: Any) -> int:
-    """Convert a date to a day number (proleptic Gregorian ordinal)."""
-    if isinstance(value, datetime):
-        return value.date().toordinal()
-    if isinstance(value, date):
-        return value.toordinal()
-    try:
-        # A time of day after the date is ignored: the bars are daily.
-        return date.fromisoformat(str(value)[:10] if str(value)[10:11] in (" ", "T") else str(value)).toordinal()
-    except ValueError:
-        raise file.wrong("not a valid date; allowed: a date such as 2016-12-31", row, "date", value) from None
+        return ["date", *header[1:]], symbols.pop(), 4
 
 
 def read_price(file: BarsFile, row: int, column: str, value: Any) -> float:
     """Convert a price: a finite number above 0."""
-    number = _number(file, row, column, value)
+    number = read_number(file, row, column, value)
     if not number > 0:
         raise file.wrong("a price must be above 0", row, column, value)
     return number
@@ -220,18 +72,7 @@ def read_price(file: BarsFile, row: int, column: str, value: Any) -> float:
 
 def read_volume(file: BarsFile, row: int, value: Any) -> float:
     """Convert a volume: a finite number of at least 0; an empty field is 0."""
-    number = 0.0 if value == "" else _number(file, row, "volume", value)
+    number = 0.0 if value == "" else read_number(file, row, "volume", value)
     if number < 0:
         raise file.wrong("a volume must be at least 0", row, "volume", value)
-    return number
-
-
-def _number(file: BarsFile, row: int, column: str, value: Any) -> float:
-    try:
-        # float() also accepts 1_000 and full-width digits; in a file of bars either is a mistake.
-        number = float(value) if "_" not in str(value) and str(value).isascii() else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise file.wrong("must be a finite number", row, column, value)
     return number

@@ -8,11 +8,13 @@ The ladder is the ten contracts of one expiry that the actions trade: the calls 
 puts (5-9).
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.market.pricing import Sheet
-from lockstep.workloads.trading.market.quotes import Quotes
+from lockstep.workloads.trading.market.quotes import Quotes, Recorded
 from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
 
 STRIKES = len(MONEYNESS)
@@ -29,6 +31,18 @@ _PRICE_SCALE, _GAMMA_SCALE, _THETA_SCALE, _VEGA_SCALE, _RHO_SCALE = 10.0, 0.1, 1
 def half_spread(settings: MarketSettings, moneyness: Tensor) -> Tensor:
     """Half of the bid-ask spread as a fraction of the option's price; moneyness: price / strike."""
     return settings.half_spread + settings.spread_slope * (1.0 - moneyness).abs()
+
+
+@dataclass
+class Listing:
+    """Contracts of recorded chains that are the ladder today."""
+
+    strike: Tensor
+    """(E, 10) dollars."""
+    found: Tensor
+    """(E, 10) bool: whether there is a contract near enough to the one that is meant."""
+    real: Tensor
+    """(E, 1) bool: whether the account trades it; the others trade simulated prices, where everything is listed."""
 
 
 class Chain:
@@ -48,15 +62,21 @@ class Chain:
         self._strike = torch.tensor(MONEYNESS, dtype=torch.float64, device=device)
         self._expiry = EXPIRIES.index(settings.expiry_days)
         self._spread = half_spread(settings, 1.0 / self._strike)
-        self.spread = self._spread.repeat(2)
-        """(10,) half-spread of each contract of the ladder."""
         count = 1 if constant else count
+        self.spread = self._spread.repeat(2).expand(1, CONTRACTS)
+        """(1 or B, 10) half-spread of each contract of the ladder, as a fraction of its price."""
+        self.expiry = torch.full((1,), float(settings.expiry_days), dtype=torch.float64, device=device)
+        """(1 or B,) days to expiry of the ladder."""
+        self.listing: Listing | None = None
+        """The contracts of the ladder, where accounts trade recorded chains; else None."""
         self.ladder = torch.zeros(count, CONTRACTS, dtype=torch.float64, device=device)
         """(B, 10) mid prices of the contracts that the actions trade: calls by strike, then puts."""
         # Preallocated and updated in place, because a captured CUDA graph keeps tensor addresses.
         self._rows = torch.zeros(count, ROWS, COLUMNS, device=device)
         self._slopes = torch.zeros(2, count, ROWS, device=device)
         self._liquidity = self._relative_volume().float()
+        if quotes.recorded is not None:
+            self._make_recorded(quotes.recorded, count)
         if constant:
             self._quote(torch.full((1,), settings.volatility, dtype=torch.float64, device=device))
 
@@ -64,6 +84,8 @@ class Chain:
         """Compute the quotes for volatility (E,)."""
         if not self._constant:
             self._quote(volatility)
+        if self._quotes.recorded is not None:
+            self._list(self._quotes.recorded)
 
     def rows(self, volume_ratio: Tensor, since_open: Tensor) -> Tensor:
         """(E, 20, 15) the chain as an observation shows it; (E,) volume / mean volume, and open / close - 1."""
@@ -77,6 +99,33 @@ class Chain:
         rows[:, :, _VOLUME] = self._liquidity + 0.5 * volume_ratio.log()[:, None]
         return rows
 
+    def _make_recorded(self, recorded: Recorded, count: int) -> None:
+        """Room for the ladders of recorded chains, and what an observation shows of them on every bar."""
+        self.spread, self.expiry = self.spread.repeat(count, 1), self.expiry.repeat(count)
+        self._nominal = self.spread.clone(), self.expiry.clone()
+        ladder = recorded.ladder()
+        self.listing = Listing(ladder.strike, ladder.listed, recorded.historical[:, None])
+        sheet, sigma, strike, days, spread = recorded.listed.sheet
+        rows, slopes = self._columns(sheet, sigma, strike, days, spread)
+        listed = _shown(recorded.listed.listed)
+        # An empty row for a contract that is not listed.
+        self._recorded_rows = torch.where(listed[:, :, None], rows, 0.0).float()
+        self._recorded_slopes = torch.where(listed, slopes, 0.0).float()
+
+    def _list(self, recorded: Recorded) -> None:
+        """Put what is listed today in the place of the model's quotes, for accounts on real prices."""
+        assert self.listing is not None
+        today, real = recorded.ladder(), recorded.historical
+        nominal_spread, nominal_expiry = self._nominal
+        self.ladder.copy_(torch.where(real[:, None], today.mid, self.ladder))
+        self.spread.copy_(torch.where(real[:, None], today.spread, nominal_spread))
+        self.expiry.copy_(torch.where(real, today.days, nominal_expiry))
+        self.listing.found.copy_(today.listed)
+        self.listing.strike.copy_(today.strike)
+        rows, slopes = self._recorded_rows.index_select(0, recorded.row), self._recorded_slopes
+        self._rows.copy_(torch.where(real[:, None, None], rows, self._rows))
+        self._slopes.copy_(torch.where(real[None, :, None], slopes.index_select(1, recorded.row), self._slopes))
+
     def _quote(self, volatility: Tensor) -> None:
         sheet, sigma = self._quotes.chain(volatility)
         # (B, 5 expiries, 5 strikes) each; the ladder is one expiry.
@@ -88,34 +137,38 @@ class Chain:
         count = len(self._rows)
         spread, strike = self._spread.expand(count, 5, 5), self._strike.expand(count, 5, 5)
         days = self._days[:, None].expand(count, 5, 5)
+        rows, slopes = self._columns(sheet, sigma, strike, days, spread)
+        self._rows.copy_(rows)
+        self._slopes.copy_(slopes)
 
-        def shown(call: Tensor, put: Tensor | None = None) -> Tensor:
-            """(B, 20) the contracts that are shown, from (B, 5, 5); `put`: if it differs from the call."""
-            put = call if put is None else put
-            return torch.stack([(call if is_call else put)[:, :, place] for is_call, place in _SHOWN], 2).flatten(1)
+    def _columns(
+        self, sheet: Sheet, sigma: Tensor, strike: Tensor, days: Tensor, spread: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(B, 20, 15) rows of an observation, and (2, B, 20) delta and gamma.
 
+        From (B, 5, 5), or (B, 2, 5, 5) where calls and puts have strikes, quotes and volatilities of their own.
+        """
         one = torch.ones_like(strike)
-        mid, width = shown(sheet.call, sheet.put), shown(spread)
-        delta, gamma = shown(sheet.call_delta, sheet.call_delta - 1.0), shown(sheet.gamma)
+        mid, width = _shown(sheet.call, sheet.put), _shown(spread)
+        delta, gamma = _shown(sheet.call_delta, sheet.call_delta - 1.0), _shown(sheet.gamma)
         columns = (
-            _PRICE_SCALE * (shown(strike) - 1.0),
+            _PRICE_SCALE * (_shown(strike) - 1.0),
             _PRICE_SCALE * mid * (1.0 - width),
             _PRICE_SCALE * mid * (1.0 + width),
             mid,  # Placeholders for the last price and the volume, which `rows` fills in.
             mid,
             self._liquidity.double().expand_as(mid),  # Stands for the open interest.
-            shown(sigma),
+            _shown(sigma),
             delta,
             _GAMMA_SCALE * gamma,
-            _THETA_SCALE * shown(sheet.call_theta, sheet.put_theta),
-            _VEGA_SCALE * shown(sheet.vega),
-            _RHO_SCALE * shown(sheet.call_rho, sheet.put_rho),
-            shown(one, 0.0 * one),
-            shown(days) / EXPIRIES[-1],
+            _THETA_SCALE * _shown(sheet.call_theta, sheet.put_theta),
+            _VEGA_SCALE * _shown(sheet.vega),
+            _RHO_SCALE * _shown(sheet.call_rho, sheet.put_rho),
+            _shown(one, 0.0 * one),
+            _shown(days) / EXPIRIES[-1],
             _PRICE_SCALE * mid,
         )
-        self._rows.copy_(torch.stack(columns, dim=2))
-        self._slopes.copy_(torch.stack((delta, gamma)))
+        return torch.stack(columns, dim=2), torch.stack((delta, gamma))
 
     def _relative_volume(self) -> Tensor:
         """(20,) half the logarithm of a contract's relative volume: highest near the money and for short expiries."""
@@ -123,3 +176,13 @@ class Chain:
         # Made up: there is no recorded option volume to fit it to.
         volume = torch.exp(-(self._strike - 1.0).abs() / 0.1 - days / 60.0)
         return 0.5 * torch.stack([volume[:, place] for _, place in _SHOWN], 1).flatten().log()
+
+
+def _shown(call: Tensor, put: Tensor | None = None) -> Tensor:
+    """(B, 20) the contracts that are shown, from (B, 5, 5) or, calls and puts apart, (B, 2, 5, 5).
+
+    `put`: if it differs from the call.
+    """
+    put = call if put is None else put
+    call, put = (call[:, 0], put[:, 1]) if call.dim() == 4 else (call, put)
+    return torch.stack([(call if is_call else put)[:, :, place] for is_call, place in _SHOWN], 2).flatten(1)

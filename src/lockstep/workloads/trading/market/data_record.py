@@ -7,6 +7,7 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.workloads.trading.market.chains import Chains
 from lockstep.workloads.trading.market.history import History
 from lockstep.workloads.trading.market.settings import MarketSettings
 
@@ -27,6 +28,7 @@ def data_record(history: History, episode_length: int, lanes: str) -> dict[str, 
         **dict(zip((_FROM, _TO), trained, strict=True)),
         "historical_lanes": lanes,
         "digest": digest(history),
+        **({"chains": chains_digest(history.chains)} if history.chains else {}),
     }
 
 
@@ -34,6 +36,14 @@ def digest(history: History) -> str:
     """Identifies symbols, days, bars and volatility."""
     found = hashlib.sha256(repr((history.symbols, history.validation_day)).encode())
     for column in (history.symbol, history.day, history.bars, history.volatility):
+        found.update(np.ascontiguousarray(column).tobytes())
+    return found.hexdigest()[:16]
+
+
+def chains_digest(chains: Chains) -> str:
+    """Identifies the quotes."""
+    found = hashlib.sha256()
+    for column in (chains.key, chains.bid, chains.ask, chains.listed):
         found.update(np.ascontiguousarray(column).tobytes())
     return found.hexdigest()[:16]
 

@@ -16,10 +16,11 @@ from lockstep.config.fields import nearest
 from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
 from lockstep.errors import UserError
-from lockstep.workloads.trading.market.bar_columns import PRICES
-from lockstep.workloads.trading.market.bars_file import BarsFile, bars_files, read_day, read_price, read_volume
+from lockstep.workloads.trading.market.bars_file import PRICES, BarsFile, read_price, read_volume
+from lockstep.workloads.trading.market.chains import Chains, load_chains
 from lockstep.workloads.trading.market.data_notes import about_days, about_layouts, about_splits
 from lockstep.workloads.trading.market.settings import MarketSettings
+from lockstep.workloads.trading.market.table_file import files_of, read_day
 
 Split = Literal["train", "validation"]
 WARM_UP = 60
@@ -64,6 +65,8 @@ class History:
     """The first day that is kept from training."""
     notes: tuple[str, ...] = ()
     """What a user should know about the files, a line each."""
+    chains: Chains | None = None
+    """Recorded option quotes of these days; None = options are priced by the model."""
 
     def starts(self, split: Split, episode_length: int) -> tuple[NDArray[np.int64], int]:
         """The bars at which an episode may start, and its length: shorter than asked for if there are too few days.
@@ -117,9 +120,13 @@ class History:
 
 def load_history(settings: MarketSettings) -> History:
     """Read and check the files that a configuration names."""
-    files = bars_files(settings.data)
+    files = files_of(BarsFile, settings.data)
     # Bars of other symbols are skipped while reading, so a file of the whole market needs no more memory than its part.
-    series = _read(files, {*settings.symbol_list, settings.volatility_symbol} if settings.symbol_list else None)
+    wanted = {*settings.symbol_list, settings.volatility_symbol} if settings.symbol_list else None
+    for file in files:
+        # Strikes are in the prices of their day: beside recorded chains bars stay as they were traded.
+        file.adjusts = not settings.chains
+    series = _read(files, wanted)
     volatility = series.pop(settings.volatility_symbol, None)
     if settings.volatility_symbol in settings.symbol_list:
         raise UserError(
@@ -137,7 +144,11 @@ def load_history(settings: MarketSettings) -> History:
             f"data {shown_path(settings.data)}: has no symbol to trade; needed: bars of a symbol besides the volatility"
         )
     chosen = {symbol: _in_range(symbol, series[symbol], settings) for symbol in symbols}
-    return replace(_joined(chosen, volatility, settings), notes=_notes(files, series, chosen))
+    history = replace(_joined(chosen, volatility, settings), notes=_notes(files, series, chosen))
+    if not settings.chains:
+        return history
+    chains = load_chains(settings, symbols, history.symbol, history.day, history.bars[:, 3])
+    return replace(history, chains=chains, notes=(*history.notes, *chains.notes))
 
 
 def _notes(files: list[BarsFile], series: dict[str, _Series], chosen: dict[str, _Bars]) -> tuple[str, ...]:
@@ -166,7 +177,8 @@ def _read(files: Iterable[BarsFile], symbols: set[str] | None) -> dict[str, _Ser
             if bar[1] < bar[2]:
                 raise file.wrong(f"high is below the low of {prices[2]}", number, "high", prices[1])
             # Scaled as a whole, so that a split or a dividend moves none of the four against the others.
-            scale = read_price(file, number, "adjusted close", adjusted) / bar[3] if adjusted != "" else 1.0
+            adjusts = file.adjusts and adjusted != ""
+            scale = read_price(file, number, "adjusted close", adjusted) / bar[3] if adjusts else 1.0
             series.bars.append([*(price * scale for price in bar), read_volume(file, number, volume)])
     return by_symbol
 

@@ -11,17 +11,18 @@ from torch import Tensor
 from lockstep.compute import random
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
+from lockstep.workloads.trading.market.listed import listed_on
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
-from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes
+from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes, Recorded
 from lockstep.workloads.trading.market.settings import MarketSettings
 
 
 class Records:
     """The bars of the data on the device."""
 
-    def __init__(self, history: History, split: Split, episode_length: int, device: torch.device) -> None:
-        starts, self.episode_length = history.starts(split, episode_length)
+    def __init__(self, history: History, split: Split, settings: MarketSettings, device: torch.device) -> None:
+        starts, self.episode_length = history.starts(split, settings.episode_length)
         self.starts = torch.from_numpy(starts).to(device)
         """(N,) bars at which an episode may start."""
         self.symbol = torch.from_numpy(history.symbol).to(device)
@@ -30,6 +31,9 @@ class Records:
         self.volatility = torch.from_numpy(history.volatility).to(device)
         self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
         """(R,) calendar days since the bar before."""
+        terms = (settings.interest, settings.expiry_days, device)
+        self.listed = listed_on(history.chains, *terms) if history.chains else None
+        """Recorded option chains; None = options are priced by the model."""
         # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
         # From float64, as the float32 bars do not tell a tie from a small difference. Row 0 has no day before it.
@@ -70,10 +74,12 @@ class Market:
         self.dice = dice
         # Created once: `random.random_words` would create it in every step.
         self._first_draw = torch.zeros((), dtype=torch.int64, device=device)
-        self.quotes = Quotes(settings, historical, device)
         self.days_per_year = torch.where(self.historical, TRADING_DAYS, DAYS_PER_YEAR)
         """(E,) bars in a year."""
         self._make_state(len(index), device)
+        self.quotes = Quotes(settings, historical, device)
+        if records is not None and records.listed is not None:
+            self.quotes.recorded = Recorded(records.listed, self.row, self.historical)
 
     def _make_state(self, count: int, device: torch.device) -> None:
         def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 DAYS_PER_YEAR = 365.0
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
+_LOWEST, _HIGHEST = 0.01, 5.0  # Of implied volatilities.
 
 
 @dataclass
@@ -78,3 +79,17 @@ def black_scholes(
         call_rho=present * years * exercised / 100.0,
         put_rho=present * years * (exercised - 1.0) / 100.0,
     )
+
+
+def implied_volatility(
+    price: Tensor, spot: Tensor, strike: Tensor, days: Tensor, call: Tensor, interest: float
+) -> Tensor:
+    """The volatility with which `black_scholes` gives a price; the end of the range if no volatility in it does."""
+    low, high = torch.full_like(price, _LOWEST), torch.full_like(price, _HIGHEST)
+    # Bisection: prices rise with the volatility. After 30 halvings it is known to 8 decimals.
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        sheet = black_scholes(spot, strike, days, middle, interest)
+        below = torch.where(call, sheet.call, sheet.put) < price
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -7,11 +7,13 @@ differ from it would pay a policy that has learned nothing.
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.market import smiles
+from lockstep.workloads.trading.market.listed import Ladder, Listed, Quote
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR, Sheet, black_scholes, skewed
 from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
 
@@ -21,8 +23,36 @@ Terms = tuple[Tensor, Tensor]
 """The logarithm of (expected price at expiry / price), and the volatility that gives the fair price."""
 
 
+@dataclass
+class Recorded:
+    """Recorded chains, and which accounts trade them at which bar."""
+
+    listed: Listed
+    row: Tensor
+    """(E,) the market's own tensor, which it updates in place."""
+    historical: Tensor
+    """(E,) bool: the others trade simulated prices."""
+
+    def ladder(self) -> Ladder:
+        """What the actions trade today; of accounts on simulated prices it says nothing."""
+        return self.listed.ladder(self.row)
+
+    def held(self, strike: Tensor, days: Tensor, call: Tensor, account: Tensor | None) -> Quote:
+        """Quotes of contracts that are held; `account`: see `Quotes.legs`."""
+        if account is None:
+            shape = (-1, *(1,) * (strike.dim() - 1))
+            row, real = self.row.view(shape), self.historical.view(shape)
+        else:
+            row, real = self.row.index_select(0, account), self.historical.index_select(0, account)
+        quote = self.listed.held(row, strike, days, call)
+        return replace(quote, found=quote.found & real)
+
+
 class Quotes:
     """Prices for all accounts of a batch."""
+
+    recorded: Recorded | None = None
+    """Recorded chains, where there are any; they take the place of the prices here."""
 
     def __init__(self, settings: MarketSettings, historical: Tensor, device: torch.device) -> None:
         """`historical` (E,) bool: which accounts trade real prices."""

@@ -24,6 +24,8 @@ class MarketSettings(Settings):
     """The simulated market: regime has hidden rising and falling phases; in the others there is nothing to learn."""
     data: Annotated[OptionalPath, Listed()] = ""
     """Files or folders of daily bars (CSV, .gz, Parquet), separated by commas; empty = simulated prices only."""
+    chains: Annotated[OptionalPath, Listed()] = ""
+    """Files or folders of recorded option quotes, to trade on the days of --data; empty = the model prices options."""
     symbols: Annotated[str, Listed()] = ""
     """Symbols of the data to trade, separated by commas or spaces; empty = all but volatility_symbol."""
     volatility_symbol: str = "VIX"
@@ -89,7 +91,7 @@ class MarketSettings(Settings):
         if self.start_date and self.end_date and self.end_date < self.start_date:
             raise UserError(f"end_date {self.end_date} is before start_date {self.start_date}; give a later end_date")
         if not self.data:
-            for name in ("symbols", "start_date", "end_date", "validation_from"):
+            for name in ("chains", "symbols", "start_date", "end_date", "validation_from"):
                 if getattr(self, name):
                     raise UserError(f"{name} {getattr(self, name)!r} selects from data, but there is none; add --data")
 

@@ -135,7 +135,8 @@ class _Trader:
         price = float(self.env.market.spot[0])
         factor = price / before.close
         account, first_price = before.account, before.first_price
-        if abs(factor - 1.0) > _SAME_PRICE:
+        # Recorded contracts are what they were: their strikes are in the prices of their day.
+        if abs(factor - 1.0) > _SAME_PRICE and self.history.chains is None:
             account, first_price = _rescaled(account, factor), first_price * factor
             self.note = (
                 f"the price of {before.day} is {price:,.4f} now and was {before.close:,.4f}: it has been adjusted, and "
