@@ -32,13 +32,16 @@ TAGS = ("rollout/return_mean", "eval/return_mean", "train/policy_loss", "train/v
 class Watcher:
     """A server and a page's questions to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, follow: bool = True) -> None:
+        """`follow`: open the page; False = the server alone."""
         command = [sys.executable, "-m", "lockstep", "watch", "--runs-dir", str(folder)]
         self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        address = re.search(r"http\S+", self._server.stdout.readline())[0]
+        self.address = re.search(r"http\S+", self._server.stdout.readline())[0]
+        if not follow:
+            return
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        self._base = address.split("?")[0]
-        opener.open(address).read()
+        self._base = self.address.split("?")[0]
+        opener.open(self.address).read()
         self._open = opener.open
         self._live = opener.open(f"{self._base}api/live")
         threading.Thread(target=self._follow, daemon=True).start()
