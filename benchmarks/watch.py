@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import psutil
@@ -39,6 +40,9 @@ class Watcher:
         self.address = re.search(r"http\S+", self._server.stdout.readline())[0]
         if not follow:
             return
+        self._cursors: dict[str, str] = {}
+        self.points = 0
+        """Log points of the last run that is listed."""
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         self._base = self.address.split("?")[0]
         opener.open(self.address).read()
@@ -52,13 +56,16 @@ class Watcher:
                 if not line.startswith(b"data:"):
                     continue
                 for run in json.loads(line[5:])["runs"]:
-                    self._ask("series", run=run["id"], tag=TAGS, points=1200)
+                    known = self._cursors.get(run["id"], "")
+                    found = self._ask("series", run=run["id"], cursor=known, tag=TAGS, points=1200)
+                    self._cursors[run["id"]] = found[TAGS[0]][0]["cursor"]
                     self._ask("run", id=run["id"])
+                    self.points = run["points"]
         except (OSError, ValueError):
             pass  # the stretch is over
 
-    def _ask(self, what: str, **parameters: str | int | tuple[str, ...]) -> None:
-        self._open(f"{self._base}api/{what}?{urlencode(parameters, doseq=True)}").read()
+    def _ask(self, what: str, **parameters: str | int | tuple[str, ...]) -> Any:
+        return json.load(self._open(f"{self._base}api/{what}?{urlencode(parameters, doseq=True)}"))
 
     def busy(self) -> float:
         """The seconds of processor time that the server has taken."""
