@@ -27,6 +27,10 @@ from watch import Watcher
 
 SHORT = ("train", "snake", "--preset", "debug", "--ranks", "2", "--max-updates", "6", "--quiet")
 
+# A canvas is there before it is drawn; a curve has pixels that are not transparent.
+HAS_CURVE = """() => [...document.querySelectorAll("#charts canvas")].some((canvas) => canvas.width
+    && canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value))"""
+
 
 def point(of: dict[str, Any], number: int) -> str:
     """The line of a log point like another one."""
@@ -92,11 +96,8 @@ def paint(runs: int, points: int) -> str:
             page.goto(watcher.address)
             page.locator(".run").nth(runs - 1).wait_for()
             listed = time.monotonic() - start
-            # A canvas is there before it is drawn; a curve has pixels that are not transparent.
-            page.wait_for_function(
-                "[...document.querySelectorAll('#charts canvas')].some((c) => c.width && "
-                "c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v))"
-            )
+            while not page.evaluate(HAS_CURVE):
+                page.wait_for_timeout(20)
             drawn = time.monotonic() - start
             server, browsing = watcher.busy() - before[0], processor_time() - before[1]
         finally:
