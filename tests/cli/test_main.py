@@ -162,6 +162,13 @@ def test_every_verb_helps(verb, capsys):
     assert "usage: lockstep" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [[], ["help", "train"], ["predict", "--help"], ["record", "--help"]])
+def test_help_in_a_pipe_is_broken_into_lines_as_on_a_terminal(words, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(words) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_help_and_list_need_no_torch():
     code = (
         "import sys; from lockstep.cli.main import main; "
