@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep.config.fields import Setting
+from lockstep.config.foreign_names import FOREIGN_NAMES
 from lockstep.config.schema import Schema
 from lockstep.config.sources import resolve
 from lockstep.config.values import is_switch_word, shown
@@ -26,7 +27,10 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
         listed = {"workload": "list", "run": "runs", "workload or run": "runs"}.get(what)
         where = f"`lockstep {listed}` lists them, " if listed else ""
         instead = f", not {shown(arguments[0])}" if arguments else ""
-        raise UserError(f"the first argument must be a {what}{instead}; {where}--help explains the rest")
+        # A flag of another program, such as `eval --model FILE`: what it is called here.
+        name = arguments[0].lstrip("-").partition("=")[0].replace("-", "_") if arguments else ""
+        rest = FOREIGN_NAMES.get(name) or f"{where}--help explains the rest"
+        raise UserError(f"the first argument must be a {what}{instead}; {rest}")
     return arguments[0], list(arguments[1:])
 
 
