@@ -3,8 +3,9 @@
 python benchmarks/autotune.py snake snakes3v3 trading --preset base
 python benchmarks/autotune.py snake --preset small --learn 300000
 
-Both take turns, three rounds each, so that a busy machine slows both alike. With --learn N each of them also trains for
-N steps with the same seed, and its last evaluations are printed.
+Both take turns, --rounds each, so that a busy machine slows both alike; where --autotune keeps the sizes of the preset
+there is nothing to compare. With --learn N each of them also trains for N steps with the same seed, and its last
+evaluations are printed.
 """
 
 import argparse
@@ -22,7 +23,6 @@ from lockstep.run import autotune
 from lockstep.workloads import registry
 
 TIME_ANEW = "lockstep.cli.short_runs:time_anew"
-ROUNDS = 3
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--preset", default="base")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
     parser.add_argument("--learn", type=int, default=0, help="steps to train both for; 0 = measure speed only")
     options = parser.parse_args()
     for name in options.workloads:
@@ -44,12 +45,18 @@ def _compare(name: str, options: argparse.Namespace) -> None:
     chosen, lines = autotune.tuned(alternatives, options.ranks, TIME_ANEW, name)
     print("\n".join([f"{name}, preset {options.preset}: {time.perf_counter() - start:.0f} s", *lines]), flush=True)
     both = {"by hand": alternatives[0].replace(autotune=False), "autotune": chosen}
+    if chosen == both["by hand"]:
+        print(f"  {name}: autotune keeps the sizes of the preset", flush=True)
+        return
     speeds = _speeds(name, both, options)
     ratio = speeds["autotune"] / speeds["by hand"]
-    print(f"  by hand {speeds['by hand']:,.0f} steps/s, autotune {speeds['autotune']:,.0f}: {ratio:.2f} times")
+    print(
+        f"  {name}: by hand {speeds['by hand']:,.0f} steps/s, autotune {speeds['autotune']:,.0f}: {ratio:.2f} times",
+        flush=True,
+    )
     if options.learn:
         for label, config in both.items():
-            print(f"  {label}: {_learned(name, options, config)}", flush=True)
+            print(f"  {name} {label}: {_learned(name, options, config)}", flush=True)
 
 
 def _speeds(name: str, both: dict[str, AnyConfig], options: argparse.Namespace) -> dict[str, float]:
@@ -57,7 +64,7 @@ def _speeds(name: str, both: dict[str, AnyConfig], options: argparse.Namespace) 
     warm_ups = 3 if device == "cuda" else 1
     found: dict[str, list[float]] = {label: [] for label in both}
     with RankPool(options.ranks, device) as pool:
-        for _ in range(ROUNDS):
+        for _ in range(options.rounds):
             for label, config in both.items():
                 text = to_yaml(config.for_world(options.ranks).replace(device=device))
                 done = pool.run(TIME_ANEW, name, text, warm_ups, options.seconds, timeout=600.0)

@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import psutil
@@ -32,13 +33,19 @@ TAGS = ("rollout/return_mean", "eval/return_mean", "train/policy_loss", "train/v
 class Watcher:
     """A server and a page's questions to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, follow: bool = True) -> None:
+        """`follow`: open the page; False = the server alone."""
         command = [sys.executable, "-m", "lockstep", "watch", "--runs-dir", str(folder)]
         self._server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        address = re.search(r"http\S+", self._server.stdout.readline())[0]
+        self.address = re.search(r"http\S+", self._server.stdout.readline())[0]
+        if not follow:
+            return
+        self._cursors: dict[str, str] = {}
+        self.points = 0
+        """Log points of the last run that is listed."""
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        self._base = address.split("?")[0]
-        opener.open(address).read()
+        self._base = self.address.split("?")[0]
+        opener.open(self.address).read()
         self._open = opener.open
         self._live = opener.open(f"{self._base}api/live")
         threading.Thread(target=self._follow, daemon=True).start()
@@ -49,13 +56,16 @@ class Watcher:
                 if not line.startswith(b"data:"):
                     continue
                 for run in json.loads(line[5:])["runs"]:
-                    self._ask("series", run=run["id"], tag=TAGS, points=1200)
+                    known = self._cursors.get(run["id"], "")
+                    found = self._ask("series", run=run["id"], cursor=known, tag=TAGS, points=1200)
+                    self._cursors[run["id"]] = found[TAGS[0]][0]["cursor"]
                     self._ask("run", id=run["id"])
+                    self.points = run["points"]
         except (OSError, ValueError):
             pass  # the stretch is over
 
-    def _ask(self, what: str, **parameters: str | int | tuple[str, ...]) -> None:
-        self._open(f"{self._base}api/{what}?{urlencode(parameters, doseq=True)}").read()
+    def _ask(self, what: str, **parameters: str | int | tuple[str, ...]) -> Any:
+        return json.load(self._open(f"{self._base}api/{what}?{urlencode(parameters, doseq=True)}"))
 
     def busy(self) -> float:
         """The seconds of processor time that the server has taken."""

@@ -70,10 +70,15 @@ def fitted(line: str, width: int | None) -> list[str]:
     return textwrap.wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
-def show(text: str, stream: TextIO | None = None) -> None:
+def show_help(text: str) -> None:
+    """Print a text to be read, which is broken into lines in a pipe as well: it usually leads to `less`."""
+    show(text, width=shutil.get_terminal_size().columns)
+
+
+def show(text: str, stream: TextIO | None = None, *, width: int | None = None) -> None:
     """Print a text; on a terminal, lines that are too long are broken between words."""
     stream = sys.stdout if stream is None else stream
-    width = columns(stream)
+    width = columns(stream) if width is None else width
     print("\n".join(part for line in text.split("\n") for part in fitted(line, width)), file=stream, flush=True)
 
 

@@ -164,6 +164,18 @@ def test_every_verb_helps(verb, capsys):
     assert "usage: lockstep" in capsys.readouterr().out
 
 
+def test_a_foreign_flag_in_place_of_a_run_is_answered(capsys):
+    assert main(["eval", "--model", "best_model.zip"]) == 2
+    assert "the model is the first argument: `lockstep eval RUN`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["help", "train"], ["predict", "--help"], ["record", "--help"]])
+def test_help_in_a_pipe_is_broken_into_lines_as_on_a_terminal(words, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(words) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_help_and_list_need_no_torch():
     code = (
         "import sys; from lockstep.cli.main import main; "

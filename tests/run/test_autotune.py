@@ -140,3 +140,18 @@ def test_a_resumed_run_is_not_tuned(tmp_path, capsys):
     run.write_config(to_yaml(registry.load("snake").preset("debug")), "snake")
     assert main(["resume", str(run.path), "--autotune"]) == 2
     assert "a run that exists keeps its sizes" in capsys.readouterr().err
+
+
+def test_after_a_rank_that_was_too_slow_others_are_tried_only_if_ranks_can_start_in_time():
+    class Slow:
+        size, calls = 1, 0
+
+        def run(self, *_, timeout):
+            self.calls += 1
+            raise TimeoutError
+
+    pool, config = Slow(), registry.load("snake").preset("debug")
+    measure = autotune.on_ranks(pool, "a:b", "snake", "cpu", start=20.0)
+    assert measure(config, 22.0).problem == "no update within 22 s" and pool.calls == 1
+    assert measure(config, 22.0).problem == "not tried, the minute is over" and pool.calls == 1
+    assert measure(config, 25.0).problem == "no update within 5 s" and pool.calls == 2

@@ -10,6 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
+from torch import nn
 
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
@@ -118,6 +120,28 @@ def test_closed_points_ask_nobody():
     points = SafePoints(World(), lambda: pytest.fail("asked"))
     points.open(False)
     points("acting")
+
+
+@pytest.mark.parametrize("comes_in", ["forward", "backward"])
+def test_alone_an_update_is_left_between_two_layers(comes_in):
+    told = []
+    points = SafePoints(World(), lambda: PREEMPTED if told else 0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    points.watch_layers(model)
+    if comes_in == "forward":
+        model[1].register_forward_hook(lambda *_: told.append(True))
+    else:
+        model[2].weight.register_hook(lambda _: told.append(True))
+    # An evaluation has points of its own, and a short update is finished.
+    for way in ({"is_open": True}, {"is_open": False, "in_update": True}):
+        points.open(**way)
+        model(torch.ones(1, 2)).sum().backward()
+        told.clear()
+    model.zero_grad()
+    points.open(True, in_update=True)
+    with pytest.raises(UpdateAbandoned):
+        model(torch.ones(1, 2)).sum().backward()
+    assert model[0].weight.grad is None
 
 
 def test_a_request_of_any_rank_ends_the_update_on_all(ranks):

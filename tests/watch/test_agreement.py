@@ -1,6 +1,10 @@
 """Whether runs of one experiment hold the same bits, in numbers that can be checked by hand."""
 
-from lockstep.watch.agreement import Member, compare, ranks_in_words
+from lockstep.watch.agreement import AgreementFollower, Member, ranks_in_words
+
+
+def compare(members, sync):
+    return AgreementFollower().look(members, sync)
 
 
 def test_runs_with_equal_hashes_agree_up_to_the_last_step_that_all_have():
@@ -37,3 +41,15 @@ def test_runs_without_a_common_step_say_so():
 
 def test_repeated_runs_are_counted():
     assert ranks_in_words([2, 2, 2]) == "3 runs of 2 ranks" and ranks_in_words([1, 1]) == "2 runs of 1 rank"
+
+
+def test_as_runs_grow_only_new_steps_are_compared_and_the_answer_is_as_if_all_were():
+    one = Member("one", 1, {step: f"{step}" for step in range(100)})
+    two = Member("two", 2, {})
+    follower = AgreementFollower()
+    for step in range(0, 100, 3):
+        two.hashes[step] = f"{step}" if step < 42 else "other"
+        assert follower.look([one, two], "exact") == compare([one, two], "exact")
+    # What was compared is not looked at again.
+    one.hashes[3] = "changed"
+    assert follower.look([one, two], "exact").agreed_to == 39 != compare([one, two], "exact").agreed_to

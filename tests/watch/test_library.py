@@ -8,9 +8,8 @@ import pytest
 
 from lockstep.errors import UserError
 from lockstep.storage import run_events
+from lockstep.watch.curve_parts import Cursor, View
 from lockstep.watch.library import Library
-
-ALL = (-1e99, 1e99)
 
 
 def point(step, **values):
@@ -112,7 +111,7 @@ def test_bands_are_over_runs_that_differ_in_the_seed_alone(write_run, tmp_path):
     write_run("alone", [point(0, loss=9.0), point(10, loss=9.0)], seed=1, learning_rate=1)
     library = Library(tmp_path)
     looked(library)
-    found = {band["id"]: band for band in library.bands(["s1", "s2", "alone"], "loss", "step", 1, ALL, 3)}
+    found = {band["id"]: band for band in library.bands(["s1", "s2", "alone"], "loss", View(points=3))}
     assert found["s1"]["runs"] == ["s1", "s2"] and found["alone"]["runs"] == ["alone"]
     assert (found["s1"]["y"], found["s1"]["low"], found["s1"]["high"]) == ([1.5] * 3, [1.0] * 3, [2.0] * 3)
 
@@ -124,7 +123,7 @@ def test_details_tell_what_happened_and_what_was_skipped(write_run, tmp_path):
     looked(library)
     kinds = [entry["kind"] for entry in library.details("a")["timeline"]]
     assert sorted(kinds) == ["restart", "skipped"]
-    assert library.details("../a") is None and library.series(["../a"], "loss", "step", 1, ALL, 10) == []
+    assert library.details("../a") is None and library.series({"../a": None}, "loss", View()) == []
 
 
 def test_a_checkpoint_says_whether_it_is_damaged_and_is_hashed_on_request(write_run, tmp_path):
@@ -151,3 +150,35 @@ def test_damaged_files_and_a_directory_that_vanishes_are_survived(write_run, tmp
     assert found["a"]["state"] == "unreadable" and found["b"]["state"] == "gone"
     json.dumps(looked(library), allow_nan=False)
     assert library.details("a")["settings"] == {}
+
+
+def test_a_log_that_was_cut_is_sent_whole_and_one_that_grew_from_where_the_page_was(write_run, tmp_path):
+    path = write_run("a", [point(step, loss=float(step)) for step in range(1, 6)])
+    library = Library(tmp_path)
+    looked(library)
+
+    def ask(known=None):
+        (found,) = library.series({"a": known}, "loss", View())
+        return found["since"], found["y"], Cursor.parse(found["cursor"])
+
+    since, values, cursor = ask()
+    assert (since, values) == (None, [1.0, 2.0, 3.0, 4.0, 5.0])
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(point(6, loss=6.0)) + "\n")
+    looked(library)
+    since, values, cursor = ask(cursor)
+    assert (since, values) == (5.0, [5.0, 6.0])
+    # A resume from step 3 cuts the log, which then grows beyond where it was.
+    (path / "metrics.jsonl").write_text("".join(json.dumps(point(step, loss=-1.0)) + "\n" for step in range(1, 9)))
+    looked(library)
+    since, values, cursor = ask(cursor)
+    assert (since, values) == (None, [-1.0] * 8)
+
+
+def test_a_look_at_runs_that_have_not_changed_reads_nothing_of_them(write_run, tmp_path, monkeypatch):
+    write_run("a", [point(1, loss=1.0)])
+    library = Library(tmp_path)
+    before = looked(library)
+    monkeypatch.setattr("lockstep.watch.run_facts.summary", None)
+    monkeypatch.setattr("lockstep.watch.log_follower._add", None)
+    assert looked(library) is before

@@ -1,5 +1,6 @@
 """The page in a real browser, against a real run on two ranks."""
 
+import json
 import re
 import shutil
 import signal
@@ -170,3 +171,34 @@ def test_dragging_a_chart_zooms_all_of_them(page, write_run):
     last = [address for address in page.asked[asked:] if "series" in address][-1]
     assert "smooth=25" in last and last.count("tag=") == 2
     assert page.problems == []
+
+
+def order(page):
+    return page.locator(".run").evaluate_all("rows => rows.map((row) => row.dataset.run)")
+
+
+def test_a_click_selects_the_run_under_the_pointer_whatever_the_news(page, write_run):
+    paths = {name: write_run(name, [{"step": 1, "time": 1.0, "loss": 1.0}]) for name in ("a", "b", "c")}
+
+    def touch(name, when):
+        status = json.loads((paths[name] / "status.json").read_text()) | {"updated": when}
+        (paths[name] / "status.json").write_text(json.dumps(status))
+
+    touch("a", 1e9 + 3), touch("b", 1e9 + 2), touch("c", 1e9 + 1)
+    page.locator(".run").nth(2).wait_for()
+    page.wait_for_timeout(1500)
+    assert order(page) == ["a", "b", "c"]
+    row(page, "b").hover()
+    touch("c", 1e9 + 4)
+    page.wait_for_timeout(1500)
+    assert order(page) == ["a", "b", "c"], "nothing moves under the pointer"
+    page.mouse.down()
+    write_run("d", [{"step": 1, "time": 1.0, "loss": 1.0}])
+    page.wait_for_timeout(1500)
+    page.mouse.up()
+    sync_api.expect(row(page, "b")).to_have_class(re.compile("selected"))
+    sync_api.expect(page.locator(".run")).to_have_count(4)
+    assert order(page) == ["a", "b", "c", "d"]
+    page.mouse.move(900, 500)
+    sync_api.expect(page.locator(".run").first).to_have_attribute("data-run", "c")
+    assert order(page) == ["c", "a", "b", "d"] and page.problems == []

@@ -46,10 +46,14 @@ def test_only_the_token_opens_the_page_and_only_under_a_name_of_this_machine(ser
     assert get(address, "/", host="localhost:9999", Cookie=cookie)[0].status == 200
     # Another service of this host may have cookies of its own, whatever is in them.
     assert get(address, "/", Cookie=f'prefs={{"theme": "dark"}}; {cookie}')[0].status == 200
+    whole = {"since": None, "cursor": "1:0.0:1.0"}
     assert json.loads(get(address, "/api/series?run=a&tag=loss&tag=none", Cookie=cookie)[1]) == {
-        "loss": [{"id": "a", "x": [1.0], "y": [2.0]}],
-        "none": [{"id": "a", "x": [], "y": []}],
+        "loss": [{"id": "a", "x": [1.0], "y": [2.0], **whole}],
+        "none": [{"id": "a", "x": [], "y": [], **whole}],
     }
+    for cursors in ("cursor=1:0.0:1.0", "cursor=no&cursor=2&cursor=3", "cursor="):
+        answer = json.loads(get(address, f"/api/series?run=a&run=b&tag=loss&{cursors}", Cookie=cookie)[1])
+        assert [part["y"] for part in answer["loss"]] == [[2.0]]
     refused = [
         get(address, "/"),
         get(address, "/?token=wrong"),

@@ -1,11 +1,13 @@
 """Command-line arguments: which belong to the verb itself and which set fields of the run's configuration."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from lockstep.config.fields import Setting
+from lockstep.config.foreign_names import FOREIGN_NAMES
 from lockstep.config.schema import Schema
 from lockstep.config.sources import resolve
 from lockstep.config.values import is_switch_word, shown
@@ -26,14 +28,17 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
         listed = {"workload": "list", "run": "runs", "workload or run": "runs"}.get(what)
         where = f"`lockstep {listed}` lists them, " if listed else ""
         instead = f", not {shown(arguments[0])}" if arguments else ""
-        raise UserError(f"the first argument must be a {what}{instead}; {where}--help explains the rest")
+        # A flag of another program, such as `eval --model FILE`: what it is called here.
+        name = arguments[0].lstrip("-").partition("=")[0].replace("-", "_") if arguments else ""
+        rest = FOREIGN_NAMES.get(name) or f"{where}--help explains the rest"
+        raise UserError(f"the first argument must be a {what}{instead}; {rest}")
     return arguments[0], list(arguments[1:])
 
 
 def repeated(arguments: Sequence[str]) -> list[str]:
     """A line for each flag that a command has twice, with different values: the last one counts."""
     lines, values = [], dict[str, str]()
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for word, following in itertools.pairwise([*arguments, "--"]):
         name, equals, value = word.partition("=")
         if not equals and (not word.startswith("--") or following.startswith("--")):
             continue  # Neither a field nor a flag with a value.

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             code = dispatch(arguments)
         except HelpWanted as help_text:
-            output.show(str(help_text))
+            output.show_help(str(help_text))
             code = 0
         # Output that cannot be written often shows only here, where the buffer is emptied.
         return code if (problem := output.unwritten()) is None else _not_written(problem)
@@ -101,7 +101,7 @@ def _not_written(problem: OSError) -> int:
 def dispatch(arguments: list[str]) -> int:
     """Run the verb that the arguments begin with; returns its exit code."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["help"]:
-        output.show(_overview())
+        output.show_help(_overview())
         return 0
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]

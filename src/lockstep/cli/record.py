@@ -17,9 +17,9 @@ USAGE = (
     "lockstep record RUN | FILE --output DIR [--episodes N] [--seed S] [--stochastic]\n"
     "       lockstep record WORKLOAD --policy NAME --output DIR [--preset NAME] [--config FILE] [--FIELD VALUE]...\n"
     "       lockstep record WORKLOAD --source DIR --output DIR [--FIELD VALUE]...\n\n"
-    "Plays whole episodes and writes them as safetensors files for offline training (control: data_dir).\n"
-    "Existing files are kept; new ones are added beside them. With --source, chunks of the public mt30 or mt80 data\n"
-    "(.pt) are converted to this format: lockstep record control task=mt30 --source chunks --output episodes.\n"
+    "Plays whole episodes and writes them as safetensors files for offline training (control: data_dir). "
+    "Existing files are kept; new ones are added beside them. With --source, chunks of the public mt30 or mt80 data "
+    "(.pt) are converted to this format: lockstep record control task=mt30 --source chunks --output episodes. "
     "No code in those files is executed."
 )
 

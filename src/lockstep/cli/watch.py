@@ -47,7 +47,8 @@ def watch(arguments: list[str]) -> int:
         port = listening.getsockname()[1]
         address = f"http://127.0.0.1:{port}/?token={token}"
         tell(f"watching {' '.join(names) or options.runs_dir}: {address}")
-        tell(f"from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then the same address. Ctrl-C ends it.")
+        tell(f"from another machine: ssh -L {port}:127.0.0.1:{port} HOST, then the same address")
+        tell("Ctrl-C ends it")
         with _opened(address) if options.open else nullcontext():
             serve(library, token, listening)
     return 0

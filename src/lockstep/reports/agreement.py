@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.config.run_settings import PLACES
+from lockstep.reporting.same_weights import Comparison
 from lockstep.reports.recorded_run import RecordedRun
 from lockstep.storage.manifest import step_of
 
@@ -55,13 +56,15 @@ def hashes_of(run: RecordedRun) -> dict[tuple[str, int], str]:
 def agreement(first: RecordedRun, second: RecordedRun) -> Agreement:
     """Compare the weights of two runs at equal steps."""
     ours, theirs = hashes_of(first), hashes_of(second)
-    common = sorted(ours.keys() & theirs.keys(), key=lambda key: key[1])
-    differ = [step for kind, step in common if ours[kind, step] != theirs[kind, step]]
-    agree = [step for kind, step in common if ours[kind, step] == theirs[kind, step]]
-    parted = min(differ, default=None)
-    before = [step for step in agree if parted is None or step < parted]
-    compared = tuple(sorted({step for _, step in common}))
-    return Agreement((first.name, second.name), compared, max(before, default=None), parted, _promised(first, second))
+    # At one step there may be hashes of several kinds: all of them have to agree.
+    common: dict[int, bool] = {}
+    for kind, step in ours.keys() & theirs.keys():
+        common[step] = common.get(step, True) and ours[kind, step] == theirs[kind, step]
+    found = Comparison()
+    for step in sorted(common):
+        found.add(step, same=common[step])
+    names, promised = (first.name, second.name), _promised(first, second)
+    return Agreement(names, tuple(sorted(common)), found.agreed_to, found.parted_at, promised)
 
 
 def _promised(first: RecordedRun, second: RecordedRun) -> bool:

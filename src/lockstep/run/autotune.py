@@ -53,15 +53,16 @@ def fastest(
     for config in candidates:
         left = end - clock()
         # At most half of what is left for one of them, so that a slow one does not keep the others from being tried.
-        tried = (
-            measure(config, left / 2) if left > _SECONDS else Attempt(config, problem="not tried, the minute is over")
-        )
-        attempts.append(tried)
+        attempts.append(measure(config, left / 2) if left > _SECONDS else _not_tried(config))
     best = max(attempts, key=lambda attempt: attempt.speed)
     chosen = best if best.speed > GAIN * attempts[0].speed else attempts[0]
     names = sorted({name for config in candidates for name in config.differences(candidates[0])})
     lines = [f"{'autotune':12} {_sizes(attempt.config, names)}: {_outcome(attempt)}" for attempt in attempts]
     return chosen.config, [*lines, f"{'autotune':12} takes {_sizes(chosen.config, names)}"]
+
+
+def _not_tried(config: AnyConfig) -> Attempt:
+    return Attempt(config, problem="not tried, the minute is over")
 
 
 def _sizes(config: AnyConfig, names: Sequence[str]) -> str:
@@ -73,15 +74,24 @@ def _outcome(attempt: Attempt) -> str:
     return attempt.problem or f"{attempt.speed:,.0f} steps/s"
 
 
-def on_ranks(pool: RankPool, function: str, workload: str, device: str) -> Measure:
-    """Measures with a pool's ranks; `function`: address of one that trains briefly and returns steps and seconds."""
+def on_ranks(pool: RankPool, function: str, workload: str, device: str, start: float = 0.0) -> Measure:
+    """Measures with a pool's ranks; `function`: address of one that trains briefly and returns steps and seconds.
+
+    start: seconds that the ranks take to start, which they do again after one that did not answer in time.
+    """
+    killed = False
 
     def measure(config: AnyConfig, seconds: float) -> Attempt:
+        nonlocal killed
+        if killed and (seconds := seconds - start) < _SECONDS:
+            return _not_tried(config)
+        killed = False
         text = to_yaml(config.for_world(pool.size).replace(device=device, autotune=False))
         arguments = (workload, text, _WARM_UPS.get(device, 1), min(_SECONDS, seconds / 4))
         try:
             done = pool.run(function, *arguments, timeout=seconds)
         except TimeoutError:
+            killed = True
             return Attempt(config, problem=f"no update within {seconds:.0f} s")
         except RankError as error:
             if not is_out_of_memory(f"{error.kind}: {error.message}"):
@@ -113,7 +123,8 @@ def tuned(candidates: Sequence[AnyConfig], ranks: int, function: str, workload: 
     device = choose_device(first.run.device, 0, ranks).type
     threads = resources.threads_per_rank(ranks, first.run.threads or (1 if first.run.sync == "exact" else None))
     with RankPool(ranks, device, threads) as pool:
-        return fastest(candidates, on_ranks(pool, function, workload, device), end)
+        start = time.monotonic() - (end - BUDGET)
+        return fastest(candidates, on_ranks(pool, function, workload, device, start), end)
 
 
 def _begun(config: AnyConfig) -> AlgorithmSettings | None:

@@ -68,6 +68,9 @@ class Loop:
         with StopRequest(self._display.answer) as request:
             safe_points = SafePoints(self._world, lambda: request.flag)
             self._learner.safe_point = safe_points
+            # Compiled functions are traced through, and a GPU's are short.
+            if self._world.size == 1 and self._world.device.type == "cpu" and self._config.run.compile != "default":
+                safe_points.watch_layers(self._learner.model)
             if left := self.notes.pop(AFTER_UPDATE, None):
                 self._journal.take_up(left["reports"])
                 # A copy: a checkpoint that is being written may hold the same note.
@@ -84,7 +87,7 @@ class Loop:
                     self._save(last=True)
                     leave(flag, self._learner.steps)
                 # A short update is finished before a stop.
-                safe_points.open(bool(any_long))
+                safe_points.open(bool(any_long), in_update=True)
                 if any_long:
                     self._keeper.keep(self.notes)
                 before = self._learner.steps

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import nn
+
 from lockstep.distributed.world import World
 
 # The wanted seconds between two questions: less would only cost time, more would let a user wait.
@@ -34,13 +36,29 @@ class SafePoints:
     def __init__(self, world: World, requested: Callable[[], int]) -> None:
         """`requested`: this rank's stop request, 0 if there is none."""
         self._world, self._requested = world, requested
-        self._open = False
+        self._open = self._in_update = False
         self._paces: dict[str, _Pace] = {}
         self._asked = 0.0
 
-    def open(self, is_open: bool) -> None:
+    def open(self, is_open: bool, *, in_update: bool = False) -> None:
         """Start asking in the update or evaluation that begins now, or leave it alone. Every rank says the same."""
         self._open, self._paces, self._asked = is_open, {}, time.monotonic()
+        self._in_update = in_update
+
+    def watch_layers(self, model: nn.Module) -> None:
+        """Leave an update between two layers as well, forward and backward: a large batch takes a CPU a minute.
+
+        For a world of one. Several ranks would have to ask each other in the midst of the exchange of gradients.
+        """
+        for module in model.modules():
+            module.register_forward_pre_hook(self._layer)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._layer)
+
+    def _layer(self, *_: object) -> None:
+        if self._open and self._in_update and (request := self._requested()):
+            raise UpdateAbandoned(request)
 
     def __call__(self, part: str, busy: bool = True) -> bool:
         """Pass a safe point in a part of the update (acting, learning); UpdateAbandoned on all ranks to stop.

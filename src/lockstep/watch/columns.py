@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -79,21 +80,33 @@ class Columns:
             found += [absent] * (len(self) - first - len(found))
         return sum(found) / len(found)
 
-    def curve(self, tag: str, axis: Axis, smooth: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    def places(self, axis: Axis) -> tuple[array, float]:
+        """Where the log points are on an axis, and what is its zero."""
+        if axis == "step":
+            return self.steps, 0.0
+        return self.times, self.times[0] if len(self) else 0.0
+
+    def curve(self, tag: str, axis: Axis, smooth: int = 1, since: float = -math.inf) -> tuple[np.ndarray, np.ndarray]:
         """One tag over steps, or over seconds since the first log point; points without a value are left out.
 
-        smooth: log points of a centred moving average.
+        smooth: log points of a centred moving average. since: the first place that is asked for.
         """
         if tag not in self.tags:
             return np.empty(0), np.empty(0)
+        places, origin = self.places(axis)
+        # An average needs what is before; else only the end is looked at. One more, since a sum may be rounded up.
+        first = max(bisect_left(places, since + origin) - 1, 0) if smooth == 1 else 0
         # Copies: an array whose buffer is exported cannot grow, and the next log point may come at any time.
-        values = np.array(self.tags[tag])
-        x = np.array(self.steps if axis == "step" else self.times)[: len(values)]
-        if axis == "time" and len(x):
-            x = x - self.times[0]
+        values = np.array(self.tags[tag][first:])
+        x = np.array(places[first : first + len(values)]) - origin
         there = np.isfinite(values)
-        x, values = x[there], values[there]
-        return x, moving_average(values, smooth)
+        x, values = x[there], moving_average(values[there], smooth)
+        asked = np.searchsorted(x, since)
+        return x[asked:], values[asked:]
+
+    def where_positive(self, tag: str) -> list[int]:
+        """The log points, by number, at which a tag is above zero."""
+        return np.flatnonzero(np.array(self.tags.get(tag, ())) > 0).tolist()
 
 
 def cut(x: np.ndarray, y: np.ndarray, span: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from lockstep.config.run_settings import PLACES
-from lockstep.reporting.drawing.curves import downsample
 from lockstep.storage.run_directory import RunDirectory, run_paths
 from lockstep.untrusted import is_folder
 from lockstep.watch import columns as curves
 from lockstep.watch import limits, run_facts
-from lockstep.watch.agreement import Member, compare
+from lockstep.watch.agreement import AgreementFollower, Member
+from lockstep.watch.curve_parts import Cursor, View, part
 from lockstep.watch.log_follower import LogFollower
 from lockstep.watch.run_facts import SEED, RunFiles
 
@@ -45,6 +45,8 @@ class Library:
         self._looked = False
         self._overview: dict[str, Any] = {}
         self._overview_of: tuple[Any, ...] | None = None
+        self._followers: dict[tuple[Any, ...], AgreementFollower] = {}
+        """What was compared of the runs of an experiment, by these runs and the readings of their logs."""
         self._folders: list[Path] = [] if names else [Path(runs_dir)]
         self._single: list[RunDirectory] = []
         for name in names:
@@ -110,11 +112,37 @@ class Library:
     def overview(self) -> dict[str, Any]:
         """Every run in a few lines, settings that differ, every tag, how far runs agree; empty before a first look."""
         with self._lock:
-            # Comparing hashes of many long runs takes a while, and most looks find nothing new.
+            # Most looks find nothing new.
             marks = tuple((key, run.log.version, *run.facts.marks()) for key, run in self._watched.items())
             if self._looked and marks != self._overview_of:
-                self._overview, self._overview_of = _overview(self._watched), marks
+                self._overview, self._overview_of = self._new_overview(), marks
             return self._overview
+
+    def _new_overview(self) -> dict[str, Any]:
+        shown = self._watched
+        differing = _differing(shown)
+        tags = {tag for watched in shown.values() for tag in watched.log.columns.tags}
+        return {
+            "runs": [_row(key, watched, differing) for key, watched in shown.items()],
+            "settings": differing,
+            "tags": sorted(tags),
+            "experiments": self._experiments(),
+        }
+
+    def _experiments(self) -> list[dict[str, Any]]:
+        """Runs of one experiment that can be compared, on whatever numbers of ranks."""
+        found, used = [], {}
+        for members in _comparable(self._watched):
+            logs = [self._watched[member.name].log for member in members]
+            # A log that is read from its start may be another one: everything is compared again.
+            mark = tuple((member.name, log.reading) for member, log in zip(members, logs, strict=True))
+            used[mark] = self._followers.get(mark) or AgreementFollower()
+            about = self._watched[members[0].name].facts
+            sync = about.settings.get("sync", "")
+            agreement = asdict(used[mark].look(members, sync))
+            found.append(agreement | {"workload": about.workload, "sync": sync, SEED: about.settings.get(SEED)})
+        self._followers = used
+        return found
 
     def details(self, key: str) -> dict[str, Any] | None:
         """Everything about one run; None if there is no such run."""
@@ -145,36 +173,24 @@ class Library:
         watched = self._watched.get(key)
         return watched is not None and watched.facts.verify(checkpoint)
 
-    def series(
-        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int, span: tuple[float, float], points: int
-    ) -> list[dict[str, Any]]:
-        """One curve of each run, down-sampled to what a chart can show of the range."""
-        found = []
-        for key, _, (x, y) in self._curves(keys, tag, axis, smooth):
-            x, y = downsample(*curves.cut(x, y, span), points)
-            found.append({"id": key, "x": x.tolist(), "y": y.tolist()})
-        return found
+    def series(self, cursors: Mapping[str, Cursor | None], tag: str, view: View) -> list[dict[str, Any]]:
+        """What a chart lacks of one curve of each run; `cursors`: the runs, and what it has of each."""
+        with self._lock:
+            shown = [(key, known, self._watched[key].log) for key, known in cursors.items() if key in self._watched]
+            return [{"id": key} | part(log.columns, log.reading, tag, view, known) for key, known, log in shown]
 
-    def bands(
-        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int, span: tuple[float, float], points: int
-    ) -> list[dict[str, Any]]:
-        """Mean, lowest and highest over the runs that differ in the seed alone, at most `points` each."""
+    def bands(self, keys: Iterable[str], tag: str, view: View) -> list[dict[str, Any]]:
+        """Mean, lowest and highest over the runs that differ in the seed alone."""
         groups: dict[Any, list[str]] = {}
         parts: dict[str, Curve] = {}
-        for key, watched, (x, y) in self._curves(keys, tag, axis, smooth):
-            parts[key] = curves.cut(x, y, span)
-            groups.setdefault(watched.facts.experiment(any_seed=True), []).append(key)
+        with self._lock:
+            for key, watched in ((key, self._watched[key]) for key in keys if key in self._watched):
+                parts[key] = curves.cut(*watched.log.columns.curve(tag, view.axis, view.smooth), view.span)
+                groups.setdefault(watched.facts.experiment(any_seed=True), []).append(key)
         return [
-            {"id": members[0], "runs": members} | curves.band([parts[key] for key in members], points)
+            {"id": members[0], "runs": members} | curves.band([parts[key] for key in members], view.points)
             for members in groups.values()
         ]
-
-    def _curves(
-        self, keys: Sequence[str], tag: str, axis: curves.Axis, smooth: int
-    ) -> list[tuple[str, Watched, Curve]]:
-        with self._lock:
-            shown = [(key, self._watched[key]) for key in dict.fromkeys(keys) if key in self._watched]
-            return [(key, watched, watched.log.columns.curve(tag, axis, smooth)) for key, watched in shown]
 
 
 def _changed(run: RunDirectory) -> float:
@@ -203,17 +219,6 @@ def _sweeps_in(folder: Path) -> list[Path]:
     except OSError:
         return []
     return [path for path in entries if not (path / "config.yaml").exists()]
-
-
-def _overview(shown: dict[str, Watched]) -> dict[str, Any]:
-    differing = _differing(shown)
-    tags = {tag for watched in shown.values() for tag in watched.log.columns.tags}
-    return {
-        "runs": [_row(key, watched, differing) for key, watched in shown.items()],
-        "settings": differing,
-        "tags": sorted(tags),
-        "experiments": _experiments(shown),
-    }
 
 
 def _differing(shown: dict[str, Watched]) -> list[str]:
@@ -258,23 +263,14 @@ def _row(key: str, watched: Watched, differing: Sequence[str]) -> dict[str, Any]
     }
 
 
-def _experiments(shown: dict[str, Watched]) -> list[dict[str, Any]]:
-    """Runs of one experiment that can be compared, on whatever numbers of ranks."""
-    groups: dict[Any, list[str]] = {}
+def _comparable(shown: dict[str, Watched]) -> Iterator[list[Member]]:
+    """The runs of each experiment that was run more than once, in the order of their numbers of ranks."""
+    groups: dict[Any, list[Member]] = {}
     for key, watched in shown.items():
-        if watched.facts.settings and watched.log.columns.hashes:
-            groups.setdefault(watched.facts.experiment(), []).append(key)
-    found = []
-    for keys in (keys for keys in groups.values() if len(keys) > 1):
-        members = [
-            Member(
-                key, limits.ranks_of(shown[key].log.columns) or shown[key].facts.ranks, shown[key].log.columns.hashes
-            )
-            for key in keys
-        ]
-        members.sort(key=lambda member: (member.ranks, member.name))
-        sync = shown[keys[0]].facts.settings.get("sync", "")
-        about = shown[keys[0]].facts
-        seed = about.settings.get(SEED)
-        found.append(asdict(compare(members, sync)) | {"workload": about.workload, "sync": sync, SEED: seed})
-    return found
+        columns, facts = watched.log.columns, watched.facts
+        if facts.settings and columns.hashes:
+            member = Member(key, limits.ranks_of(columns) or facts.ranks, columns.hashes)
+            groups.setdefault(facts.experiment(), []).append(member)
+    for members in groups.values():
+        if len(members) > 1:
+            yield sorted(members, key=lambda member: (member.ranks, member.name))

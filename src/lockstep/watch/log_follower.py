@@ -27,6 +27,9 @@ class LogFollower:
         self._identity: tuple[int, int] | None = None
         self._offset = 0
         self._tail = b""
+        self._read_at: tuple[int, int, int] | None = None
+        self.reading = 0
+        """Counts how often `columns` was begun anew: within one reading they only grow."""
         self.version = 0
         """Counts the changes, so that a page knows what to ask for again."""
 
@@ -45,6 +48,9 @@ class LogFollower:
         try:
             with open_regular(self._path) as file:
                 found = os.fstat(file.fileno())
+                mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+                if mark == self._read_at:
+                    return False
                 identity = (found.st_dev, found.st_ino)
                 if identity != self._identity or not self._continues(file, found.st_size):
                     self._start_over(identity)
@@ -56,7 +62,8 @@ class LogFollower:
                 more = self._take(file.read(PORTION)) and self._offset < found.st_size
                 if self._rough is not None and not more:
                     self._rough = None
-                    self.version += 1
+                    self._begin_anew()
+                self._read_at = None if more else mark
                 return more
         except OSError:
             if len(self._whole):
@@ -72,7 +79,11 @@ class LogFollower:
 
     def _start_over(self, identity: tuple[int, int] | None) -> None:
         self._whole, self._rough = Columns(), None
-        self._identity, self._offset, self._tail = identity, 0, b""
+        self._identity, self._offset, self._tail, self._read_at = identity, 0, b"", None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.reading += 1
         self.version += 1
 
     def _take(self, data: bytes) -> bool:
@@ -96,7 +107,7 @@ class LogFollower:
     def _look_over(self, file: BinaryIO, size: int) -> None:
         """Read lines at even distances: a first picture of a log that takes long to read."""
         self._rough = Columns()
-        self.version += 1
+        self._begin_anew()
         for place in range(_ROUGH):
             file.seek(size * place // _ROUGH)
             # The seek leads into the middle of a line.

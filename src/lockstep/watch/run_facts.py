@@ -46,9 +46,13 @@ class RunFiles:
 
     def refresh(self) -> None:
         """Read what has changed; a run that has vanished has no summary any more."""
-        self.summary = summary(self.directory) if is_file(self.directory.path / manifest.CONFIG) else None
-        if self.summary is None:
+        if not is_file(self.directory.path / manifest.CONFIG):
+            self.summary = None
             return
+        # Of a finished run its status says all. Otherwise a process may take or leave the lock without a word.
+        changed = self._changed("status.json")
+        if changed or self.summary is None or self.summary.state != "finished":
+            self.summary = summary(self.directory)
         for name, read in (
             ("config.yaml", self._read_settings),
             ("system.json", self._read_system),
@@ -156,10 +160,10 @@ def timeline(facts: RunFiles, columns: Columns) -> list[dict[str, Any]]:
     happened: list[dict[str, Any]] = [
         {"time": event.time, "kind": event.kind, "text": event.text, "step": event.step} for event in facts.events
     ]
-    for step, when, skipped in zip(columns.steps, columns.times, columns.tags.get(SKIPPED, ()), strict=False):
-        if skipped > 0:
-            text = f"{skipped:g} skipped: a gradient was not finite"
-            happened.append({"time": when, "kind": "skipped", "text": text, "step": int(step)})
+    for number in columns.where_positive(SKIPPED)[-_MOST_SHOWN:]:
+        text = f"{columns.tags[SKIPPED][number]:g} skipped: a gradient was not finite"
+        when, step = columns.times[number], int(columns.steps[number])
+        happened.append({"time": when, "kind": "skipped", "text": text, "step": step})
     return sorted(happened, key=lambda entry: entry["time"])[-_MOST_SHOWN:]
 
 

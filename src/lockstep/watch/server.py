@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
+import os
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 
 from lockstep.errors import UserError
 from lockstep.watch import playing
-from lockstep.watch.columns import Axis
+from lockstep.watch.curve_parts import Cursor, View
 from lockstep.watch.guard import Guard
 from lockstep.watch.library import Library
 
@@ -31,6 +34,10 @@ _READING = 0.1
 _WHILE_READING = 3.0
 # Seconds of silence after which a page and what is between (ssh) are told that the connection lives.
 _QUIET = 15.0
+# Seconds after which an open connection notices that the server wants to end.
+_PATIENCE = 0.25
+# How much the server, and with it every policy that plays, gives way to the runs when all cores are busy.
+_NICENESS = 5
 _MOST_POINTS = 4000
 _MOST_KEYS = 500
 _MOST_TAGS = 50
@@ -72,44 +79,55 @@ def _routes(library: Library, stopping: Callable[[], bool]) -> list[BaseRoute]:
 
 async def _events(library: Library, stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """The overview whenever it changes, as server-sent events."""
-    sent, sent_at = "", -math.inf
-    if overview := await run_in_threadpool(library.overview):
+    sent, sent_at = await run_in_threadpool(library.overview), -math.inf
+    if sent:
         # What is known already, at once: reading on may take a moment.
-        sent = json.dumps(overview, allow_nan=False)
-        yield f"data: {sent}\n\n"
+        yield _event(sent)
         await _sleep(INTERVAL, stopping)
     while not stopping():
         more = await run_in_threadpool(library.refresh)
         now = asyncio.get_running_loop().time()
         # While long logs are read the page has a rough picture, and need not be told of every portion.
         if not more or now - sent_at > _WHILE_READING:
-            text = await run_in_threadpool(lambda: json.dumps(library.overview(), allow_nan=False))
-            if text != sent:
-                sent, sent_at = text, now
-                yield f"data: {text}\n\n"
+            overview = await run_in_threadpool(library.overview)
+            # The same object, as long as nothing has changed.
+            if overview is not sent:
+                sent, sent_at = overview, now
+                yield _event(overview)
             elif now - sent_at > _QUIET:
                 sent_at = now
                 yield ": alive\n\n"
         await _sleep(_READING if more else INTERVAL, stopping)
 
 
+def _event(overview: dict[str, Any]) -> str:
+    return f"data: {json.dumps(overview, allow_nan=False)}\n\n"
+
+
 async def _sleep(seconds: float, stopping: Callable[[], bool]) -> None:
     """Sleep, but not through the end of the server."""
-    for _ in range(max(round(seconds / 0.1), 1)):
+    parts = math.ceil(seconds / _PATIENCE)
+    for _ in range(parts):
         if not stopping():
-            await asyncio.sleep(min(seconds, 0.1))
+            await asyncio.sleep(seconds / parts)
 
 
 def _series(library: Library, request: Request) -> dict[str, list[dict[str, Any]]]:
     """The curves of several tags: one answer for all charts of a page."""
     asked = request.query_params
-    ask = library.bands if asked.get("bands") == "1" else library.series
-    runs = asked.getlist("run")[:_MOST_KEYS]
-    axis: Axis = "time" if asked.get("axis") == "time" else "step"
-    smooth = round(_number(asked.get("smooth"), 1.0, 1.0, 1e6))
-    span = (_number(asked.get("from"), -math.inf), _number(asked.get("to"), math.inf))
-    points = round(_number(asked.get("points"), 600.0, 10.0, _MOST_POINTS))
-    return {tag: ask(runs, tag, axis, smooth, span, points) for tag in asked.getlist("tag")[:_MOST_TAGS]}
+    view = View(
+        axis="time" if asked.get("axis") == "time" else "step",
+        smooth=round(_number(asked.get("smooth"), 1.0, 1.0, 1e6)),
+        span=(_number(asked.get("from"), -math.inf), _number(asked.get("to"), math.inf)),
+        points=round(_number(asked.get("points"), 600.0, 10.0, _MOST_POINTS)),
+    )
+    runs, tags = asked.getlist("run")[:_MOST_KEYS], asked.getlist("tag")[:_MOST_TAGS]
+    if asked.get("bands") == "1":
+        return {tag: library.bands(dict.fromkeys(runs), tag, view) for tag in tags}
+    # One for each run, in the same order; a page that has nothing yet sends none.
+    known = map(Cursor.parse, asked.getlist("cursor"))
+    cursors = dict(itertools.zip_longest(runs, itertools.islice(known, len(runs))))
+    return {tag: library.series(cursors, tag, view) for tag in tags}
 
 
 def _number(text: str | None, default: float, low: float = -math.inf, high: float = math.inf) -> float:
@@ -141,6 +159,8 @@ def bind(port: int) -> socket.socket:
 
 def serve(library: Library, token: str, listening: socket.socket) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    if sys.platform != "win32":
+        os.nice(_NICENESS)
     # Pages hold a connection open, which ends by itself as soon as the server wants to.
     app = application(library, token, lambda: server.should_exit)
     server = uvicorn.Server(

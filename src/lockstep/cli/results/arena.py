@@ -19,8 +19,8 @@ from lockstep.workloads.workload import Workload
 
 USAGE = (
     "lockstep arena PLAYER PLAYER... [--games 400] [--seed S] [--save DIR] [--json] [--time-limit 2] [--trust]\n\n"
-    "A player is a run, a scripted player (greedy, random ...) or a submission.py of the competition, or its folder.\n"
-    "Every two of them play, half of their games from each side. A submission runs in a process without network,\n"
+    "A player is a run, a scripted player (greedy, random ...) or a submission.py of the competition, or its folder. "
+    "Every two of them play, half of their games from each side. A submission runs in a process without network, "
     "other files or other processes (Linux); one that fails, cheats or is too slow loses that game."
 )
 MOST_PLAYERS = 64

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "lockstep predict RUN MATCH.json | FOLDER | ZIP | - [--simulate N] [--follow] [--per-ball FILE] [--json]\n\n"
-    "cricket: a match in progress as Cricsheet writes it; - reads one from the standard input. Prints the next ball's\n"
+    "cricket: a match in progress as Cricsheet writes it; - reads one from the standard input. Prints the next ball's "
     "probabilities and what moved them; with --simulate also the final score and who wins, by playing the match out."
 )
 

@@ -25,15 +25,23 @@ def downsample(x: np.ndarray, y: np.ndarray, points: int) -> tuple[np.ndarray, n
     """About `points` of the points, such that a line through them looks the same: each bucket's lowest and highest."""
     if len(x) <= points:
         return x, y
-    buckets = max(points // 2, 1)
-    # Buckets of equal width on the axis, not of equal count: that is what a column of pixels shows.
-    width = (x[-1] - x[0]) / buckets
-    number = np.minimum(((x - x[0]) / width).astype(np.int64), buckets - 1) if width > 0 else np.zeros(len(x), np.int64)
-    starts = np.flatnonzero(np.diff(number, prepend=-1))
-    ends = np.append(starts[1:], len(x))
-    kept = {0, len(x) - 1}
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        part = y[start:end]
-        kept |= {start + int(part.argmin()), start + int(part.argmax())}
-    order = np.array(sorted(kept))
+    return thin(x, y, (x[-1] - x[0]) / max(points // 2, 1), x[0])
+
+
+def thin(x: np.ndarray, y: np.ndarray, width: float, origin: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest point of each bucket, and the first and the last of all.
+
+    Buckets are of equal width on the axis, not of equal count: that is what a column of pixels shows.
+    """
+    if not len(x):
+        return x, y
+    number = np.floor((x - origin) / width) if width > 0 else np.zeros(len(x))
+    is_new = np.diff(number, prepend=number[0] - 1) != 0
+    starts, bucket = np.flatnonzero(is_new), np.cumsum(is_new) - 1
+    kept = [[0, len(x) - 1]]
+    for extreme in (np.minimum.reduceat(y, starts), np.maximum.reduceat(y, starts)):
+        found = np.flatnonzero(y == extreme[bucket])
+        # The first of equal ones: a flat curve would keep all of its points.
+        kept.append(found[np.diff(bucket[found], prepend=-1) != 0])
+    order = np.unique(np.concatenate(kept))
     return x[order], y[order]

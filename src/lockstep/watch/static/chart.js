@@ -1,6 +1,6 @@
 // One chart: the curves of the shown runs for one metric, on an axis that all charts share.
 import uPlot from "./vendor/uplot.js";
-import { curvesOf } from "./curves.js";
+import { Curves, curvesOf } from "./curves.js";
 import { colour, duration, element, short } from "./dom.js";
 import { change, place, shown, state } from "./state.js";
 
@@ -21,6 +21,7 @@ export class Chart {
     this.asked = ""; // what the picture was drawn from
     this.busy = this.again = false;
     this.curves = [];
+    this.kept = new Curves(tag);
     this.resizes = new ResizeObserver(() => this.resize());
     this.resizes.observe(this.plotArea);
   }
@@ -38,9 +39,9 @@ export class Chart {
 
   // Ask for the curves if anything changed since they were asked for; one question at a time.
   async refresh(force = false) {
-    const runs = this.runs();
+    const runs = this.runs().map((run) => ({ id: run.id, version: versionOf(run) }));
     const view = [state.axis, state.smooth, state.bands, state.log, state.zoom, this.plotArea.clientWidth];
-    const wanted = JSON.stringify([view, runs.map((run) => [run.id, run.version])]);
+    const wanted = JSON.stringify([view, runs]);
     if (!force && wanted === this.asked) return;
     this.again = this.busy; // asked again as soon as the answer is there
     if (this.busy) return;
@@ -49,8 +50,8 @@ export class Chart {
     try {
       const range = state.zoom ? { from: state.zoom[0], to: state.zoom[1] } : {};
       const points = Math.max(2 * this.plotArea.clientWidth, 300);
-      const found = runs.length ? await curvesOf(this.tag, { run: runs.map((run) => run.id), axis: state.axis, smooth: this.evidence ? 1 : state.smooth, bands: state.bands && !this.evidence ? 1 : 0, points, ...range }) : [];
-      this.curves = found.filter((curve) => curve.x.length);
+      const chosen = { axis: state.axis, smooth: this.evidence ? 1 : state.smooth, points, ...range };
+      this.curves = state.bands && !this.evidence ? await this.bands(runs, chosen) : await this.kept.of(runs, chosen);
       this.draw();
     } catch {
       this.asked = ""; // the server is away: the next news asks again
@@ -58,6 +59,12 @@ export class Chart {
       this.busy = false;
     }
     if (this.again) this.refresh();
+  }
+
+  async bands(runs, chosen) {
+    if (!runs.length) return [];
+    const found = await curvesOf(this.tag, { run: runs.map((run) => run.id), bands: 1, ...chosen });
+    return found.filter((curve) => curve.x.length);
   }
 
   draw() {
@@ -152,6 +159,12 @@ export class Chart {
     this.tip.style.right = x > room / 2 ? `${room - x + 14}px` : "";
     this.tip.style.top = "34px";
   }
+}
+
+// What is in view of a run changes with its version, unless that ends before the run's newest point.
+function versionOf(run) {
+  const newest = state.axis === "time" ? run.seconds : run.step;
+  return state.zoom && state.zoom[1] < newest ? "past" : run.version;
 }
 
 // Labels of one axis in one unit: 5k, 10k, 15k rather than 5000, 10k, 15k.

@@ -1,8 +1,10 @@
 // The list of runs: state, progress, what differs, best score; filter, sort and group.
 import { byId, colour, duration, element, percent, short, whole } from "./dom.js";
-import { change, listed, listen, place, SORTS, state } from "./state.js";
+import { change, hold, listed, listen, place, SORTS, state } from "./state.js";
 
 const list = byId("runs");
+let pressed = false; // a card that is replaced between press and release is not clicked
+let late = false;
 
 function options(select, names, chosen) {
   const known = [...select.options].map((option) => option.value).join("\n");
@@ -53,6 +55,8 @@ export function toggle(id) {
 }
 
 export function draw() {
+  late = pressed;
+  if (pressed) return;
   options(byId("sort"), Object.keys(SORTS).map((name) => [name, name]), state.sort);
   const groups = [["", "none"], ["workload", "workload"], ["state", "state"], ["ranks", "ranks"], ...state.settings.map((name) => [name, name])];
   options(byId("group"), groups, groups.some(([name]) => name === state.group) ? state.group : "");
@@ -76,6 +80,13 @@ export function draw() {
 }
 
 byId("filter").addEventListener("input", (event) => change("view", { filter: event.target.value.trim() }));
+list.addEventListener("pointerenter", () => hold(true));
+list.addEventListener("pointerleave", () => { hold(false); draw(); });
+list.addEventListener("pointerdown", () => { pressed = true; });
+for (const end of ["pointerup", "pointercancel"]) {
+  // After the click, which comes next.
+  addEventListener(end, () => setTimeout(() => { pressed = false; if (late) draw(); }));
+}
 byId("sort").addEventListener("change", (event) => change("view", { sort: event.target.value }));
 byId("group").addEventListener("change", (event) => change("view", { group: event.target.value }));
 listen(draw);

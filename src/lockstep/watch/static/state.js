@@ -32,6 +32,13 @@ export function change(what, values = {}) {
   for (const listener of listeners) listener(what);
 }
 
+// The order of runs while the pointer is among them: another run must not move under it. New ones come last.
+let held = null;
+export function hold(still) {
+  held = null;
+  if (still) held = listed().map((run) => run.id);
+}
+
 // A run keeps its colour while others come and go.
 const places = new Map();
 export function place(id) {
@@ -39,7 +46,12 @@ export function place(id) {
   return places.get(id);
 }
 
-export const listed = () => sorted(state.runs.filter(matches));
+export function listed() {
+  const runs = sorted(state.runs.filter(matches));
+  if (held === null) return runs;
+  const places = new Map(held.map((id, at) => [id, at]));
+  return runs.sort((a, b) => (places.get(a.id) ?? Infinity) - (places.get(b.id) ?? Infinity) || 0);
+}
 export const shown = () => listed().filter((run) => !state.hidden.has(run.id));
 
 function matches(run) {

@@ -39,7 +39,8 @@ def test_a_trader_is_beaten_only_if_the_intervals_do_not_overlap():
     lines = Section("simulated", rows).lines()
     assert lines[-2] == "  significantly above (intervals do not overlap): hold"
     assert lines[-1].endswith("hidden regime: 70%")
-    assert "60 to 80" in lines[1] and lines[1].split()[-5:] == ["-"] * 5
+    assert lines[2].split() == ["trained", "70", "60", "to", "80", "-", "1.00"]
+    assert lines[7].split() == ["trained", *["-"] * 5]
 
 
 def test_a_share_of_an_uncertain_profit_is_a_dash():
@@ -50,13 +51,20 @@ def test_a_share_of_an_uncertain_profit_is_a_dash():
 def test_an_undefined_ratio_is_a_dash_and_counts_in_no_mean():
     assert mean_of_defined([2.0, math.nan, 4.0]) == 3.0 and mean_of_defined([math.nan]) is None
     rows = {TRAINED: Row(Interval(1.0, 0.0, 2.0), {"sharpe": 3.0, "sortino": None})}
-    assert Section("simulated", rows).lines()[1].split()[-6:] == ["3.00", *["-"] * 5]
+    lines = Section("simulated", rows).lines()
+    assert lines[2].endswith(" 3.00") and lines[4].split()[1:] == ["-"] * 5
     played = Evaluation([1.0, 2.0], [20, 20], 7, {"trading_sortino": [math.nan] * 2, "trading_sharpe": [math.nan, 4.0]})
     summary = {"workload": "trading", "policy": "hold"} | played.summary()
     lines = {line.split()[1]: line.split()[2:] for line in table(summary).splitlines() if line.startswith("trading s")}
     assert lines == {"sortino": ["-"] * 5, "sharpe": ["4.00", "0.00", "4.00", "4.00", "4.00"]}
     assert "trading_sortino_mean" not in played.numbers() and played.numbers()["trading_sharpe_mean"] == 4.0
     assert json.loads(json.dumps(summary, allow_nan=False))["episode_trading_sharpe"] == [None, 4.0]
+
+
+def test_the_tables_fit_a_terminal_of_eighty_columns():
+    rows = {name: row(-12_345.0, 10_000.0) for name in (TRAINED, EQUAL_RISK)}
+    lines = Section("days that were kept from training, 2016-01-04 to 2016-03-31", rows).lines()
+    assert max(map(len, lines[:7])) <= 80 and "win rate" in lines[4]
 
 
 def test_without_an_interval_nobody_is_beaten():

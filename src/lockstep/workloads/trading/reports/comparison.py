@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.reporting.drawing.chart import Band, Chart
+from lockstep.reporting.text_table import aligned_lines
 
 # Names of rows, which are keys of the JSON report.
 TRAINED, FORGETFUL, EQUAL_RISK = "trained", "memory_cleared", "buy_and_hold_at_equal_risk"
@@ -17,6 +18,9 @@ EQUITY = "equity.png"
 RATIOS = ("volatility", "sharpe", "sortino", "drawdown", "turnover", "exposure", "win_rate")
 """Columns of a row. volatility: yearly standard deviation of the account's daily changes / initial capital, over all
 episodes; the others are means over the episodes in which they are defined, None if there are none."""
+
+# Columns of the first of the two tables that a row is printed in.
+_FIRST_TABLE = 5
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,23 @@ class Section:
     span: Span | None = None
 
     def lines(self) -> list[str]:
-        """A table of mean profit with its 95 % interval and the ratios; conclusions and notes below it."""
-        names = [name.replace("_", " ") for name in RATIOS]
-        lines = [f"{self.title:28}{'profit $':>12}{'95 % interval':>22}" + "".join(f"{name:>11}" for name in names)]
-        for name, row in self.rows.items():
-            numbers = "".join(_cell(row.ratios.get(key)) for key in RATIOS)
-            lines.append(f"  {_readable(name):26}{row.profit.mean:12,.0f}{_bounds(row.profit):>22}{numbers}")
+        """Tables of mean profit with its 95 % interval and of the ratios; conclusions and notes below them."""
+        head = ["", "profit $", "95 % interval", *map(_readable, RATIOS)]
+        rows = [
+            [
+                _readable(name),
+                f"{row.profit.mean:,.0f}",
+                _bounds(row.profit),
+                *(_cell(row.ratios.get(key)) for key in RATIOS),
+            ]
+            for name, row in self.rows.items()
+        ]
+        lines = [self.title]
+        # All columns in one table would be wider than most terminals.
+        for first, end in ((1, _FIRST_TABLE), (_FIRST_TABLE, len(head))):
+            cells = [[line[0], *line[first:end]] for line in (head, *rows)]
+            to_left = [column == 0 for column in range(len(cells[0]))]
+            lines += [f"  {line}" for line in aligned_lines(cells[0], cells[1:], to_left, (), None)]
         return lines + self._verdict() + (self.span.lines() if self.span else [])
 
     def _verdict(self) -> list[str]:
@@ -195,7 +210,7 @@ class Report:
 
 
 def _cell(ratio: float | None) -> str:
-    return f"{'-':>11}" if ratio is None else f"{ratio:11.2f}"
+    return "-" if ratio is None else f"{ratio:.2f}"
 
 
 def _readable(name: str) -> str:
