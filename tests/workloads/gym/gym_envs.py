@@ -96,6 +96,14 @@ class HangingStep(Good):
         return super().step(action)
 
 
+class Endless(Good):
+    """Neither ends nor is cut off."""
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        return observation, reward, False, False, {}
+
+
 class Unseeded(Good):
     """Draws from numpy's global generator."""
 

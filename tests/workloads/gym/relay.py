@@ -114,6 +114,12 @@ class Nobody(Relay):
     possible_agents = []
 
 
+class Endless(Steady):
+    """Its agents never leave, and nothing says how long an episode may last."""
+
+    max_cycles = 0
+
+
 class Failing(Steady):
     def step(self, actions):
         if self.time == 7:

@@ -13,7 +13,7 @@ from lockstep.envs.gym_state import has_state
 from lockstep.envs.parallel_simulation import ParallelSimulation, ParallelSpec, TeamRows
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
-from lockstep.workloads.gym.single_facts import choices_text
+from lockstep.workloads.gym.single_facts import choices_text, limit_text
 
 _LARGEST_IMAGE = 84
 """Height and width that images are shrunk to if nothing else is asked for: a replay buffer has to hold them."""
@@ -56,9 +56,8 @@ class AgentsFacts:
         """The environment in one line."""
         shape = "x".join(map(str, self.rows.each.shape)) + (" bytes" if self.images else "")
         shrunk = f", images {self.spec.shrink} times smaller" if self.spec.shrink > 1 else ""
-        limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        choices = choices_text(self.rows.actions)
-        return f"{self.spec.source}: {self.agents} agents, observation {shape}, {choices} each{shrunk}{limit}"
+        choices, limit = choices_text(self.rows.actions), limit_text(self.time_limit)
+        return f"{self.spec.source}: {self.agents} agents, observation {shape}, {choices} each{shrunk}, {limit}"
 
 
 def agents_facts(settings: GymSettings) -> AgentsFacts:

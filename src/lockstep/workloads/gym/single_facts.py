@@ -17,6 +17,8 @@ from lockstep.envs.watchdog import Hung, watchdog
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
 
+LONGEST_TEST = 10_000
+"""Steps after which an evaluation truncates an episode that nothing else limits: a policy may stay in it for ever."""
 _NO_PROMISE = "episodes begin anew after a resume, which exact mode refuses"
 
 
@@ -55,8 +57,8 @@ class Facts:
 
     def summary(self) -> str:
         """The environment in one line."""
-        limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        return f"{self.spec.source}: observation {shape_text(self.observations)}, {choices_text(self.actions)}{limit}"
+        seen, choices = shape_text(self.observations), choices_text(self.actions)
+        return f"{self.spec.source}: observation {seen}, {choices}, {limit_text(self.time_limit)}"
 
 
 def facts_of(settings: GymSettings) -> Facts:
@@ -154,3 +156,10 @@ def choices_text(actions: Actions) -> str:
     if isinstance(actions, Continuous):
         return f"{actions.size} continuous action{'s' if actions.size > 1 else ''}"
     return f"{len(actions.counts)} choices among {', '.join(map(str, actions.counts))}"
+
+
+def limit_text(time_limit: int) -> str:
+    """The time limit of episodes, in words; 0 = none known."""
+    if time_limit:
+        return f"at most {time_limit:,} steps"
+    return f"no known time limit (evaluations end after {LONGEST_TEST:,} steps; --max-episode-steps sets another)"
