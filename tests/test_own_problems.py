@@ -79,7 +79,7 @@ import gymnasium, numpy
 
 
 class Pictures(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 255, (32, 32, 3), numpy.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (12, 12, 3), numpy.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
@@ -88,7 +88,7 @@ class Pictures(gymnasium.Env):
         return self.drawn(), {}
 
     def drawn(self):
-        return self.np_random.integers(0, 256, (32, 32, 3), dtype=numpy.uint8)
+        return self.np_random.integers(0, 256, (12, 12, 3), dtype=numpy.uint8)
 
     def step(self, action):
         self.steps += 1
@@ -97,7 +97,7 @@ class Pictures(gymnasium.Env):
 PROMISED = {
     "CartPole-v1": ("gym", {"env_id": "CartPole-v1"}),
     "Hopper-v5": ("gym", {"env_id": "Hopper-v5", "normalize_observation": True, "normalize_reward": True}),
-    "images": ("pictures:Pictures", {}),
+    "images": ("pictures:Pictures", {"cnn_features": 32}),
     "vmas": ("vmas_env:Balance", {}),
     "fit": ("digits:Digits", {"preset": "base", "batch_size": 128, "epochs": 1}),
 }
@@ -113,7 +113,7 @@ def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, n
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(elsewhere), os.environ["PYTHONPATH"])))
     problem, own = PROMISED[name]
     exact = (
-        SHORT | {"max_updates": 6, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"} | own
+        SHORT | {"max_updates": 4, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"} | own
     )
 
     def trained(**settings):
@@ -121,11 +121,11 @@ def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, n
 
     one = trained()
     assert trained(ranks=2) == one and trained(ranks=3) == one
-    trained(ranks=2, run_name="stopped", max_updates=3)
+    trained(ranks=2, run_name="stopped", max_updates=2)
     assert trained(ranks=3, run_name="stopped") == one
     with monkeypatch.context() as killed:
         capfd.readouterr()
-        killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=4,attempt=0")
+        killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=3,attempt=0")
         assert trained(ranks=2, run_name="killed", quiet=False) == one
     assert "was killed by SIGKILL" in "".join(capfd.readouterr())
     arguments = [word for key, value in own.items() for word in (f"--{key.replace('_', '-')}", str(value))]
