@@ -104,20 +104,25 @@ PROMISED = {
 PACKAGES = {"Hopper-v5": "mujoco", "vmas": "vmas", "fit": "sklearn"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROMISED)
-def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, name):
-    pytest.importorskip(PACKAGES.get(name, "gymnasium"))
+@pytest.fixture(params=PROMISED)
+def promised(request, elsewhere, monkeypatch):
+    """A problem from outside and its settings, which ranks find as well."""
+    name = request.param
+    pytest.importorskip(PACKAGES.get(name, "gymnasium"), reason=f"{name} needs a package that is not installed")
     (elsewhere / "pictures.py").write_text(PICTURES)
     monkeypatch.syspath_prepend(str(elsewhere))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(elsewhere), os.environ["PYTHONPATH"])))
-    problem, own = PROMISED[name]
-    exact = (
-        SHORT | {"max_updates": 4, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"} | own
-    )
+    return PROMISED[name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # seven trainings, most of them on several ranks
+def test_problems_from_outside_end_in_one_hash_on_any_ranks_and_after_a_kill(promised, monkeypatch, capfd):
+    problem, own = promised
+    exact = {"max_updates": 4, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"}
 
     def trained(**settings):
-        return weights_hash(lockstep.train(problem, **(exact | settings)).weights())
+        return weights_hash(lockstep.train(problem, **(SHORT | exact | own | settings)).weights())
 
     one = trained()
     assert trained(ranks=2) == one and trained(ranks=3) == one
@@ -128,8 +133,14 @@ def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, n
         killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=3,attempt=0")
         assert trained(ranks=2, run_name="killed", quiet=False) == one
     assert "was killed by SIGKILL" in "".join(capfd.readouterr())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_problems_from_outside_are_verified(promised):
+    problem, own = promised
     arguments = [word for key, value in own.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    assert main(["verify", problem, *arguments, "--ranks", "1,2,3", "--device", "cpu"]) == 0
+    assert main(["verify", problem, *arguments, "--ranks", "1,2,3", "--updates", "4", "--device", "cpu"]) == 0
 
 
 SCORES = {
