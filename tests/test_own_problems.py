@@ -62,15 +62,17 @@ def test_environments_of_other_frameworks(elsewhere, name, package):
     assert main(["check", name, "--steps", "60", "--ranks", "1"]) == 0
 
 
-def test_an_installed_package_announces_a_workload(elsewhere, monkeypatch):
+def test_an_installed_package_announces_a_workload(elsewhere, monkeypatch, capsys):
     from importlib.metadata import EntryPoint
 
     from lockstep.workloads import registry
 
     point = EntryPoint("labyrinth", "maze:Maze", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "_installed", lambda: {"labyrinth": point})
+    monkeypatch.setattr(registry, "installed", lambda: {"labyrinth": point})
     registry.load.cache_clear()
     assert registry.load("labyrinth").defaults["env_id"] == "maze:Maze"
+    assert main(["list"]) == 0
+    assert "labyrinth: maze:Maze, of an installed package" in capsys.readouterr().out.splitlines()
     registry.load.cache_clear()
 
 
