@@ -3,7 +3,8 @@
 python rendezvous.py             or, without Python:  lockstep train rendezvous:Rendezvous --algorithm maddpg
 
 Environments of other packages go the same way: `lockstep.train(lambda: pistonball_v6.parallel_env(continuous=False),
-algorithm="maddpg", n_envs=32)`.
+algorithm="maddpg", n_envs=32)`. Actions may be continuous as well, as in mpe2's `simple_spread_v3.parallel_env` with
+`continuous_actions=True`.
 """
 
 import gymnasium

@@ -62,15 +62,17 @@ def test_environments_of_other_frameworks(elsewhere, name, package):
     assert main(["check", name, "--steps", "60", "--ranks", "1"]) == 0
 
 
-def test_an_installed_package_announces_a_workload(elsewhere, monkeypatch):
+def test_an_installed_package_announces_a_workload(elsewhere, monkeypatch, capsys):
     from importlib.metadata import EntryPoint
 
     from lockstep.workloads import registry
 
     point = EntryPoint("labyrinth", "maze:Maze", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "_installed", lambda: {"labyrinth": point})
+    monkeypatch.setattr(registry, "installed", lambda: {"labyrinth": point})
     registry.load.cache_clear()
     assert registry.load("labyrinth").defaults["env_id"] == "maze:Maze"
+    assert main(["list"]) == 0
+    assert "labyrinth: maze:Maze, of an installed package" in capsys.readouterr().out.splitlines()
     registry.load.cache_clear()
 
 
@@ -79,7 +81,7 @@ import gymnasium, numpy
 
 
 class Pictures(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 255, (32, 32, 3), numpy.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (12, 12, 3), numpy.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
@@ -88,7 +90,7 @@ class Pictures(gymnasium.Env):
         return self.drawn(), {}
 
     def drawn(self):
-        return self.np_random.integers(0, 256, (32, 32, 3), dtype=numpy.uint8)
+        return self.np_random.integers(0, 256, (12, 12, 3), dtype=numpy.uint8)
 
     def step(self, action):
         self.steps += 1
@@ -97,39 +99,50 @@ class Pictures(gymnasium.Env):
 PROMISED = {
     "CartPole-v1": ("gym", {"env_id": "CartPole-v1"}),
     "Hopper-v5": ("gym", {"env_id": "Hopper-v5", "normalize_observation": True, "normalize_reward": True}),
-    "images": ("pictures:Pictures", {}),
+    "images": ("pictures:Pictures", {"cnn_features": 32}),
     "vmas": ("vmas_env:Balance", {}),
     "fit": ("digits:Digits", {"preset": "base", "batch_size": 128, "epochs": 1}),
 }
 PACKAGES = {"Hopper-v5": "mujoco", "vmas": "vmas", "fit": "sklearn"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROMISED)
-def test_problems_from_outside_keep_the_promise(elsewhere, monkeypatch, capfd, name):
-    pytest.importorskip(PACKAGES.get(name, "gymnasium"))
+@pytest.fixture(params=PROMISED)
+def promised(request, elsewhere, monkeypatch):
+    """A problem from outside and its settings, which ranks find as well."""
+    name = request.param
+    pytest.importorskip(PACKAGES.get(name, "gymnasium"), reason=f"{name} needs a package that is not installed")
     (elsewhere / "pictures.py").write_text(PICTURES)
     monkeypatch.syspath_prepend(str(elsewhere))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(elsewhere), os.environ["PYTHONPATH"])))
-    problem, own = PROMISED[name]
-    exact = (
-        SHORT | {"max_updates": 6, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"} | own
-    )
+    return PROMISED[name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # seven trainings, most of them on several ranks
+def test_problems_from_outside_end_in_one_hash_on_any_ranks_and_after_a_kill(promised, monkeypatch, capfd):
+    problem, own = promised
+    exact = {"max_updates": 4, "sync": "exact", "device": "cpu", "checkpoint_every": 256, "runs_dir": "runs"}
 
     def trained(**settings):
-        return weights_hash(lockstep.train(problem, **(exact | settings)).weights())
+        return weights_hash(lockstep.train(problem, **(SHORT | exact | own | settings)).weights())
 
     one = trained()
     assert trained(ranks=2) == one and trained(ranks=3) == one
-    trained(ranks=2, run_name="stopped", max_updates=3)
+    trained(ranks=2, run_name="stopped", max_updates=2)
     assert trained(ranks=3, run_name="stopped") == one
     with monkeypatch.context() as killed:
         capfd.readouterr()
-        killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=4,attempt=0")
+        killed.setenv("LOCKSTEP_FAULTS", "kill@rank=1,at=3,attempt=0")
         assert trained(ranks=2, run_name="killed", quiet=False) == one
     assert "was killed by SIGKILL" in "".join(capfd.readouterr())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_problems_from_outside_are_verified(promised):
+    problem, own = promised
     arguments = [word for key, value in own.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    assert main(["verify", problem, *arguments, "--ranks", "1,2,3", "--device", "cpu"]) == 0
+    assert main(["verify", problem, *arguments, "--ranks", "1,2,3", "--updates", "4", "--device", "cpu"]) == 0
 
 
 SCORES = {

@@ -37,6 +37,16 @@ class StoppedOnRequest(LockstepError):
     exit_code = 75
 
 
+def described(error: BaseException) -> str:
+    """The kind of an exception and the first line of its message, as part of an error message.
+
+    Its text may be anybody's, so what a terminal would act on is escaped.
+    """
+    text = next(iter(str(error).strip().splitlines()), "")[:300]
+    escaped = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return f"{type(error).__name__}: {escaped}".rstrip(": ")
+
+
 def to_json(error: LockstepError) -> dict[str, Any]:
     """An error as it travels to other ranks and processes: nothing is ever unpickled."""
     return {"kind": type(error).__name__, "message": str(error), "details": list(error.details)}

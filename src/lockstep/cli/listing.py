@@ -57,14 +57,19 @@ def list_workloads(arguments: list[str]) -> int:
     command.offer_help(arguments, lambda _: command.help_text("lockstep list [--json]", ListOptions))
     options = command.take_all(arguments, ListOptions())
     workloads = [registry.load(name) for name in registry.names()]
+    # Named only: a package that cannot be imported must not spoil the list.
+    others = {name: f"{point.value}, of an installed package" for name, point in registry.installed().items()}
     if options.json:
-        print(json.dumps([_described(workload) for workload in workloads]))
+        named = [{"name": name, "summary": summary, "presets": [], "networks": {}} for name, summary in others.items()]
+        print(json.dumps([*(_described(workload) for workload in workloads), *named]))
         return 0
     for workload in workloads:
         show(f"{workload.name}: {workload.summary}")
         show(f"  learned by {', '.join(workload.algorithms)}")
         for name, preset in workload.presets.items():
             show(f"  {name:24}  {preset.summary}")
+    for name, summary in others.items():
+        show(f"{name}: {summary}")
     suggest("lockstep train snake --preset small", "lockstep examples")
     return 0
 

@@ -11,7 +11,7 @@ import gymnasium
 
 from lockstep.config import outside
 from lockstep.config.values import shown
-from lockstep.errors import UserError
+from lockstep.errors import UserError, described
 from lockstep.launch import given
 
 
@@ -27,7 +27,7 @@ def make_environment(source: str, kwargs: Mapping[str, Any], render: bool = Fals
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{source}: cannot be created ({_named(error)})") from error
+        raise UserError(f"{source}: cannot be created ({described(error)})") from error
 
 
 def thing_of(source: str) -> Any:
@@ -65,10 +65,10 @@ def make_registered(name: str, kwargs: Mapping[str, Any], render: bool, where: s
         problem = f"Gymnasium has no such environment ({_first_line(error)})"
         raise UserError(f"{where}: {problem}; use one of its ids, such as {such_as}") from error
     except ImportError as error:
-        problem = f"cannot be created ({_named(error)})"
+        problem = f"cannot be created ({described(error)})"
         raise UserError(f"{where}: {problem}; install its dependencies, or use a newer version of it") from error
-    except Exception as error:
-        raise UserError(f"{where}: cannot be created ({_named(error)})") from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{where}: cannot be created ({described(error)})") from error
 
 
 def uses_mujoco(name: str) -> bool:
@@ -109,10 +109,6 @@ def _parameters(maker: Any) -> Mapping[str, Any]:
         return inspect.signature(maker).parameters
     except (TypeError, ValueError):
         return {}
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _first_line(error: Exception) -> str:

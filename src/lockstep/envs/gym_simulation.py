@@ -107,10 +107,12 @@ class GymSimulation:
         """Apply one action."""
         if self._resume == "replay":
             self._taken.add(action)
+        if self._mask.size and not self._mask.any():
+            raise ValueError(f"its {MASK} allows no action, and its episode has not ended")
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
         # Most environments report nothing, and steps are counted in microseconds.
         success = float(any(bool(info.get(name, False)) for name in _SUCCESS)) if info else 0.0
-        return Outcome(self._row(observation, info), float(reward), bool(terminated), bool(truncated), success)
+        return Outcome(self._row(observation, info), _number(reward), bool(terminated), bool(truncated), success)
 
     def save(self) -> State:
         """What `restore` needs: the environment's own state, the episode's actions, or nothing."""
@@ -141,7 +143,10 @@ class GymSimulation:
         if not self._observations.mask:
             return row
         # An environment may report the mask only when it changes.
-        self._mask = np.asarray(info.get(MASK, self._mask), np.float32).ravel()
+        mask = np.asarray(info.get(MASK, self._mask), np.float32).ravel()
+        if mask.size != self._mask.size:
+            raise ValueError(f"its {MASK} has {mask.size} entries, and {self._mask.size} at first")
+        self._mask = mask
         return np.concatenate((row, self._mask))
 
 
@@ -172,7 +177,7 @@ def reports_success(env: gymnasium.Env[Any, Any]) -> bool:
     env.reset(seed=0)
     env.action_space.seed(0)
     info = env.step(env.action_space.sample())[4]
-    return any(name in info for name in _SUCCESS)
+    return any(name in (info or {}) for name in _SUCCESS)
 
 
 def step_seconds(env: gymnasium.Env[Any, Any], steps: int = 8) -> float:
@@ -260,7 +265,8 @@ def _random_row(simulation: Steppable, generator: np.random.Generator) -> Floats
     if mask is None:
         return np.array([generator.integers(count) for count in counts], np.float32)
     parts = np.split(mask, np.cumsum(counts)[:-1])
-    return np.array([generator.choice(np.flatnonzero(part)) for part in parts], np.float32)
+    # Where nothing is allowed, anything goes: `step` refuses it and says why.
+    return np.array([generator.choice(np.flatnonzero(part if part.any() else 1 - part)) for part in parts], np.float32)
 
 
 def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:
@@ -271,6 +277,13 @@ def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:
         _, info = env.reset(seed=0)
     mask = info.get(MASK) if isinstance(info, dict) else None
     return 0 if mask is None else int(np.asarray(mask).size)
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise ValueError(f"a reward is {str(reward)[:40]} ({type(reward).__name__}), and not one number") from None
 
 
 def _saved(env: gymnasium.Env[Any, Any], spec: EnvSpec) -> EnvState:

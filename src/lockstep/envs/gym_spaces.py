@@ -215,5 +215,8 @@ def _one_hot(value: int, count: int) -> Row:
 
 def _at(value: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
-        value = value[key]
+        try:
+            value = value[key]
+        except (KeyError, IndexError):
+            raise ValueError(f"an observation has no {key!r}, and the observation space has") from None
     return value

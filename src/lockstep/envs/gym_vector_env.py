@@ -1,6 +1,5 @@
 """A Gymnasium vector environment as a batch of environments, whichever way it resets itself. E: environments."""
 
-import traceback
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ from lockstep.compute import random
 from lockstep.envs import gym_spaces
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
 from lockstep.envs.gym_state import has_state
+from lockstep.envs.hosting import place_of
 from lockstep.envs.vector_env import Transition
-from lockstep.errors import RunFailed, UserError
+from lockstep.errors import RunFailed, UserError, described
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 """When an ended episode's environment is reset: by the step after, by the same step, or by the caller."""
@@ -165,13 +165,10 @@ class GymVectorEnv:
         """Name the environments in the error if one of their methods fails."""
         try:
             yield
-        except Exception as error:
-            # The last frame is where the environment's author has to look.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}".rstrip(": ")
+        except (Exception, SystemExit) as error:
             raise RunFailed(
-                f"environments {int(self.index[0])} to {int(self.index[-1])}: failed in {action} ({reason}, "
-                f"{place.filename}:{place.lineno}); correct the environment, then `lockstep resume`"
+                f"environments {int(self.index[0])} to {int(self.index[-1])}: failed in {action} "
+                f"({described(error)}{place_of(error)}); correct the environment, then `lockstep resume`"
             ) from error
 
     def state(self) -> dict[str, Tensor]:

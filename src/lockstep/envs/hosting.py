@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from lockstep.envs.simulation import Floats, Observation, Simulation, State
 from lockstep.envs.watchdog import Hung, watchdog
-from lockstep.errors import RunFailed
+from lockstep.errors import RunFailed, described
 
+_LOCKSTEP = str(Path(__file__).parents[1])
+"""The folder of this package: frames of a traceback that are not the environment's."""
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
 """Columns of a row's results."""
 RESULTS = 4
@@ -171,11 +174,8 @@ class Host:
         except Hung as error:
             problem = f"did not return from {action} for {self._simulators.timeout:g} s"
             raise self._failed(at[0], problem) from error
-        except Exception as error:
-            # The last frame is where the environment's author has to look.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}".rstrip(": ")
-            raise self._failed(at[0], f"failed in {action} ({reason}, {place.filename}:{place.lineno})") from error
+        except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
+            raise self._failed(at[0], f"failed in {action} ({described(error)}{place_of(error)})") from error
 
     def _refuse_non_finite(self, values: NDArray[Any], what: str) -> None:
         if values.dtype.kind != "f" or np.isfinite(values).all():
@@ -187,6 +187,13 @@ class Host:
     def _failed(self, row: int, problem: str) -> RunFailed:
         number = self._simulators.number(row)
         return RunFailed(f"environment {number}: {problem}; correct the environment, then `lockstep resume`")
+
+
+def place_of(error: BaseException) -> str:
+    """Where the author of an environment has to look, after a comma; empty if the error is about what it returned."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_LOCKSTEP)]
+    return f", {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
 
 
 def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
+from lockstep.envs.hosting import place_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete, Part
 from lockstep.envs.vector_env import BatchedEnv, Transition
-from lockstep.errors import LockstepError
+from lockstep.errors import LockstepError, described
 from lockstep.rl.problem import EnvProblem
 
 _COUNT = 4
@@ -63,20 +64,21 @@ def check_environments(problem: EnvProblem, steps: int = 200, seed: int = 1) -> 
         ("numbering", probe.numbers_alone_count),
         ("resume", probe.resumes),
     ):
-        finding = _answered(subject, question)
+        finding = answered(subject, question)
         yield finding
         if subject == "steps" and not finding.good:
             # Nothing else can be tried with an environment that cannot be stepped.
             return
 
 
-def _answered(subject: str, question: Callable[[], Finding]) -> Finding:
+def answered(subject: str, question: Callable[[], Finding]) -> Finding:
+    """The finding of a question; if the environment fails in it, that is the finding."""
     try:
         return question()
     except LockstepError as error:
         return Finding(subject, str(error))
-    except Exception as error:
-        return Finding(subject, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+    except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
+        return Finding(subject, f"{described(error)}{place_of(error)}")
 
 
 class _Probe:

@@ -41,9 +41,9 @@ def load(name: str) -> Workload:
     spelled = name.replace("-", "_")
     if spelled in names():
         return _only_workload(importlib.import_module(f"lockstep.workloads.{spelled}.workload"))()
-    if name in _installed():
-        return _from_package(_installed()[name])
-    known = [*names(), *_installed()]
+    if name in installed():
+        return _from_package(installed()[name])
+    known = [*names(), *installed()]
     near = nearest(spelled, known)
     hint = f"the nearest is {near}; " if near else ""
     raise UserError(f"{shown(name)}: unknown workload; {hint}known: {', '.join(known)}, or module:Class, or file.py")
@@ -59,7 +59,7 @@ def load_stored(name: str, folder: Path) -> Workload:
 
 def is_name(text: str) -> bool:
     """Whether an argument names a workload rather than a run."""
-    return text.replace("-", "_") in names() or outside.is_outside(text) or text in _installed()
+    return text.replace("-", "_") in names() or outside.is_outside(text) or text in installed()
 
 
 def _from_outside(name: str) -> Workload:
@@ -100,7 +100,7 @@ def _is_environment(kind: type) -> bool:
 
 
 @cache
-def _installed() -> dict[str, EntryPoint]:
+def installed() -> dict[str, EntryPoint]:
     """Workloads of installed packages, by the names of their entry points."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 

@@ -79,6 +79,59 @@ class NoMemory(Good):
         return super().step(action)
 
 
+class Exits(Good):
+    def step(self, action):
+        if self.steps == 9:
+            raise SystemExit(7)
+        return super().step(action)
+
+
+class Recurses(Good):
+    def step(self, action):
+        return self.step(action)
+
+
+class FailingClose(Good):
+    def close(self):
+        raise RuntimeError("it stays open")
+
+
+class ColouredError(Good):
+    def step(self, action):
+        raise ValueError("it is \x1b[31mred\nand long")
+
+
+class MissingKey(Good):
+    observation_space = spaces.Dict({"place": spaces.Box(-1, 1, (2,)), "goal": spaces.Box(-1, 1, (1,))})
+
+    def seen(self):
+        place = {"place": np.zeros(2, np.float32)}
+        return place if self.steps == 9 else {**place, "goal": np.zeros(1, np.float32)}
+
+
+class OutsideDiscrete(Good):
+    observation_space = spaces.Discrete(5)
+
+    def seen(self):
+        return 7 if self.steps == 9 else 2
+
+
+class NoReward(Good):
+    def reward(self):
+        return None if self.steps == 9 else 0.0
+
+
+class NanReset(Good):
+    """Its fifth episode begins with no number."""
+
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.episodes += 1
+        return observation * (np.nan if self.episodes == 5 else 1), info
+
+
 class HangingReset(Good):
     episodes = 0
 
@@ -94,6 +147,14 @@ class HangingStep(Good):
         while self.steps == 5:
             pass
         return super().step(action)
+
+
+class Endless(Good):
+    """Neither ends nor is cut off."""
+
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        return observation, reward, False, False, {}
 
 
 class Unseeded(Good):
@@ -196,6 +257,19 @@ class Masked(Good):
         assert self.mask()[action], "a forbidden action"
         seen, reward, done, truncated, _ = super().step(action)
         return seen, reward, done, truncated, {"action_mask": self.mask()}
+
+
+class NothingAllowed(Masked):
+    """Forbids all actions after nine steps, although its episode goes on."""
+
+    left = np.zeros(2, np.int8)
+
+    def mask(self):
+        return self.left if self.steps == 9 else super().mask()
+
+
+class LongerMask(NothingAllowed):
+    left = np.ones(3, np.int8)
 
 
 class Dies(Good):

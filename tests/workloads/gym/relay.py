@@ -1,5 +1,7 @@
 """Small environments of several agents whose numbers can be worked out by hand."""
 
+import time
+
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from pettingzoo import ParallelEnv
@@ -112,6 +114,17 @@ class Forgetful(Relay):
 
 class Nobody(Relay):
     possible_agents = []
+
+
+class Endless(Steady):
+    """Its agents never leave, and nothing says how long an episode may last."""
+
+    max_cycles = 0
+
+
+class Sleeping(Steady):
+    def reset(self, seed=None, options=None):
+        time.sleep(60)
 
 
 class Failing(Steady):

@@ -222,6 +222,11 @@ def test_an_error_names_the_environment_and_the_step():
             env.step(torch.zeros(2, 3))
 
 
+def test_a_reset_that_does_not_return_is_told_before_a_run():
+    with pytest.raises(UserError, match=r"relay.py:Sleeping: did not return for 1 s when it was tried; correct it, or"):
+        agents_facts(settings("Sleeping", env_timeout=1))
+
+
 @pytest.mark.slow
 def test_pistonball_trains_as_it_is():
     pytest.importorskip("pymunk", reason="pistonball needs pymunk and pygame")

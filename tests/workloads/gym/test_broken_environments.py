@@ -23,8 +23,13 @@ BEFORE = {
     "NoSeed": "TypeError.*seed",
     "OldReset": "lockstep check",
     "OldStep": "lockstep check",
-    "TextReward": "could not convert string to float",
+    "TextReward": r"a reward is .* \(str\), and not one number",
     "NotAnEnv": "not a gymnasium.Env",
+    "Recurses": r"fails when it is tried \(RecursionError: .*gym_envs.py:\d+\); `lockstep check`",
+    "FailingClose": r"fails when it is tried \(RuntimeError: it stays open, .*gym_envs.py:\d+\)",
+    "ColouredError": r"fails when it is tried \(ValueError: it is \\x1b\[31mred, .*gym_envs.py:\d+\)",
+    "Exits": r"fails when it is tried \(SystemExit: 7, .*gym_envs.py:\d+\)",
+    "NothingAllowed": "its action_mask allows no action, and its episode has not ended",
 }
 
 
@@ -41,6 +46,7 @@ DURING = {
     "WrongShape": r"environment \d: failed in step \(ValueError: an observation has shape \(3,\), .*says \(2,\)",
     "Raises": r"environment \d: failed in step \(RuntimeError: the simulator lost its mind, .*gym_envs.py:\d+\)",
     "NoMemory": r"environment \d: failed in step \(MemoryError.*gym_envs.py:\d+\)",
+    "Exits": r"environment \d: failed in step \(SystemExit: 7, .*gym_envs.py:\d+\)",
 }
 
 
@@ -51,6 +57,23 @@ def test_a_fault_in_a_run_names_the_environment_and_the_run_can_be_resumed(name,
     with pytest.raises(LockstepError, match=message) as caught:
         train(name, tmp_path, resume_by="restart", env_workers=workers)
     assert "\n" not in str(caught.value)
+
+
+RETURNED = {
+    "NanReset": r"environment \d: its first observation is nan after \d+ steps",
+    "MissingKey": r"failed in step \(ValueError: an observation has no 'goal', and the observation space has\);",
+    "OutsideDiscrete": r"an observation is 7 above the first of 5, which is outside of its space\);",
+    "NoReward": r"a reward is None \(NoneType\), and not one number\);",
+    "NothingAllowed": "its action_mask allows no action, and its episode has not ended",
+    "LongerMask": r"its action_mask has 3 entries, and 2 at first\);",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), RETURNED.items(), ids=RETURNED)
+def test_what_an_environment_returned_wrongly_is_named_with_its_number(name, message, tmp_path):
+    with pytest.raises(RunFailed, match=message) as caught:
+        train(name, tmp_path, resume_by="restart")
+    assert str(caught.value).startswith("environment ") and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -102,6 +125,9 @@ CHECKS = {
     "ForgetsState": "a restored environment differs after",
     "OldStep": "returned 4 values; it must return 5 values",
     "NanReward": "its reward is nan",
+    "Exits": "SystemExit: 7, ",
+    "FailingClose": "RuntimeError: it stays open, ",
+    "ColouredError": r"ValueError: it is \x1b[31mred, ",
 }
 
 

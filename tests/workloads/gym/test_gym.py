@@ -13,10 +13,12 @@ import torch
 
 import lockstep
 from lockstep.cli.main import main
+from lockstep.distributed.world import World
 from lockstep.envs.gym_simulation import step_seconds
 from lockstep.errors import UserError
 from lockstep.launch import given
 from lockstep.storage.weights import load_weights
+from lockstep.workloads.gym.problem import evaluate_random
 from lockstep.workloads.gym.settings import GymSettings
 from lockstep.workloads.gym.single import GymEnv, workers_for
 from lockstep.workloads.gym.single_facts import facts_of
@@ -218,3 +220,19 @@ def test_a_step_that_fails_when_it_is_timed_counts_as_slow():
     env = gymnasium.make("CartPole-v1")
     env.unwrapped.step = lambda action: 1 / 0
     assert step_seconds(env) == math.inf
+
+
+@pytest.mark.parametrize(("source", "room"), [("gym_envs:Endless", "single"), ("relay:Endless", "agents")])
+def test_an_evaluation_cuts_off_episodes_that_nothing_limits(source, room, monkeypatch):
+    if room == "agents":
+        pytest.importorskip("pettingzoo")
+    monkeypatch.setattr(f"lockstep.workloads.gym.{room}.LONGEST_TEST", 24)
+    assert evaluate_random(GymSettings(env_id=source, env_workers=1), World(), 2, seed=1).lengths == [24, 24]
+    limited = GymSettings(env_id=source, env_workers=1, max_episode_steps=7)
+    assert evaluate_random(limited, World(), 2, seed=1).lengths == [7, 7]
+
+
+def test_a_plan_says_that_no_time_limit_is_known():
+    endless = facts_of(GymSettings(env_id="gym_envs:Endless"))
+    assert "no known time limit (evaluations end after 10,000 steps" in endless.summary()
+    assert facts_of(GymSettings(env_id="CartPole-v1")).summary().endswith("at most 500 steps")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.errors import LockstepError, RunFailed, UserError
+from lockstep.errors import LockstepError, RunFailed, UserError, described
 from lockstep.workloads.fit.tree import Tree, joined, leaves
 
 TARGETS = ("target", "targets", "label", "labels", "y")
@@ -139,7 +139,7 @@ class Items:
         return UserError(f"{self.name}: item {number}: {problem}")
 
     def _raises(self, number: int, error: Exception) -> RunFailed:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        reason = described(error)
         return RunFailed(f"{self.name}: item {number}: raises {reason}; correct it, then the same command continues")
 
 

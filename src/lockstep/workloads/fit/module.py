@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.compute.random import derive_seed
-from lockstep.errors import UserError
+from lockstep.errors import UserError, described
 from lockstep.workloads.fit.items import split, stacked
 from lockstep.workloads.fit.tree import Tree
 
@@ -53,5 +53,4 @@ def _made(make: Any, source: str) -> Any:
     try:
         return make()
     except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{source}: the model cannot be made ({reason})") from error
+        raise UserError(f"{source}: the model cannot be made ({described(error)})") from error

@@ -23,7 +23,7 @@ from lockstep.algorithms.supervised.tallies import MetricTally, RegressionTally
 from lockstep.config import outside
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
-from lockstep.errors import LockstepError, RunFailed, UserError
+from lockstep.errors import LockstepError, RunFailed, UserError, described
 from lockstep.launch import given
 from lockstep.workloads.fit.data import open_data
 from lockstep.workloads.fit.module import make_module
@@ -117,7 +117,7 @@ def made(thing: Any, source: str) -> Any:
     except LockstepError:
         raise
     except Exception as error:
-        raise UserError(f"{source}: the data cannot be opened ({_named(error)})") from error
+        raise UserError(f"{source}: the data cannot be opened ({described(error)})") from error
 
 
 def found(source: str) -> Any:
@@ -182,10 +182,6 @@ def _evaluation(own: Own, config: FitConfig, world: World) -> Evaluate | None:
         except LockstepError:
             raise
         except Exception as error:
-            raise RunFailed(f"evaluation: raises {_named(error)}; correct it, and run again") from error
+            raise RunFailed(f"evaluation: raises {described(error)}; correct it, and run again") from error
 
     return evaluate
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,5 +1,6 @@
 """What can be found out about an environment of several agents before a run. A: agents."""
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from lockstep.envs import gym_simulation, parallel_simulation
-from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.env_sources import thing_of
 from lockstep.envs.gym_simulation import Resume
 from lockstep.envs.gym_state import has_state
 from lockstep.envs.parallel_simulation import ParallelSimulation, ParallelSpec, TeamRows
 from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
-from lockstep.workloads.gym.single_facts import choices_text
+from lockstep.workloads.gym.single_facts import choices_text, limit_text, tried_out
 
 _LARGEST_IMAGE = 84
 """Height and width that images are shrunk to if nothing else is asked for: a replay buffer has to hold them."""
@@ -56,9 +57,8 @@ class AgentsFacts:
         """The environment in one line."""
         shape = "x".join(map(str, self.rows.each.shape)) + (" bytes" if self.images else "")
         shrunk = f", images {self.spec.shrink} times smaller" if self.spec.shrink > 1 else ""
-        limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        choices = choices_text(self.rows.actions)
-        return f"{self.spec.source}: {self.agents} agents, observation {shape}, {choices} each{shrunk}{limit}"
+        choices, limit = choices_text(self.rows.actions), limit_text(self.time_limit)
+        return f"{self.spec.source}: {self.agents} agents, observation {shape}, {choices} each{shrunk}, {limit}"
 
 
 def agents_facts(settings: GymSettings) -> AgentsFacts:
@@ -73,16 +73,12 @@ def agents_facts(settings: GymSettings) -> AgentsFacts:
 @cache
 def _facts(settings: GymSettings, _: Any) -> AgentsFacts:
     spec = ParallelSpec(settings.env_id, settings.arguments(), max_steps=settings.max_episode_steps)
-    with quiet():
-        env = spec.make()
-        try:
-            spec = replace(spec, shrink=settings.shrink_images or _factor(env, spec))
-            rows = parallel_simulation.team_rows(env, spec.source, spec.shrink)
-            spec, reason = _resuming(settings, spec, env)
-            size = parallel_simulation.state_size(spec, env, rows)
-            return AgentsFacts(spec, rows, parallel_simulation.time_limit(spec, env), size, reason)
-        finally:
-            env.close()
+    with tried_out(settings), closing(spec.make()) as env:
+        spec = replace(spec, shrink=settings.shrink_images or _factor(env, spec))
+        rows = parallel_simulation.team_rows(env, spec.source, spec.shrink)
+        spec, reason = _resuming(settings, spec, env)
+        size = parallel_simulation.state_size(spec, env, rows)
+        return AgentsFacts(spec, rows, parallel_simulation.time_limit(spec, env), size, reason)
 
 
 def _factor(env: Any, spec: ParallelSpec) -> int:
@@ -107,10 +103,4 @@ def _resuming(settings: GymSettings, spec: ParallelSpec, env: Any) -> tuple[Para
 
 
 def _replay_problem(spec: ParallelSpec) -> str:
-    try:
-        return gym_simulation.replays(spec, opened=ParallelSimulation)  # type: ignore[arg-type]
-    except UserError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{spec.source}: fails when it is tried ({reason}); `lockstep check` says more") from error
+    return gym_simulation.replays(spec, opened=ParallelSimulation)  # type: ignore[arg-type]

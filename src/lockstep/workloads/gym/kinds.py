@@ -4,7 +4,7 @@ import inspect
 from typing import Any, Literal
 
 from lockstep.envs.env_sources import thing_of
-from lockstep.errors import UserError
+from lockstep.errors import UserError, described
 from lockstep.workloads.gym.settings import GymSettings
 
 Kind = Literal["single", "vector", "tensor", "agents"]
@@ -32,10 +32,8 @@ def _makes_agents(thing: Any, settings: GymSettings) -> bool:
         return True
     try:
         made = thing(**settings.arguments())
-    except Exception as error:
-        raise UserError(
-            f"{settings.env_id}: cannot be created ({type(error).__name__}: {next(iter(str(error).splitlines()), '')})"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{settings.env_id}: cannot be created ({described(error)})") from error
     made.close()
     if _is(type(made), "gymnasium", "VectorEnv"):
         raise UserError(

@@ -1,5 +1,7 @@
 """Gymnasium environments with one agent each, as a problem to learn. E: environments."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from lockstep.envs.worker_pool import WorkerPool
 from lockstep.launch import given
 from lockstep.rl.problem import EnvProblem, Tasks
 from lockstep.workloads.gym.settings import GymSettings
-from lockstep.workloads.gym.single_facts import Facts, facts_of
+from lockstep.workloads.gym.single_facts import LONGEST_TEST, Facts, facts_of
 
 _OPENER = "lockstep.envs.gym_simulation:open_simulation"
 _NO_LIMIT = 2**62
@@ -37,8 +39,12 @@ class GymEnv(HostedEnv):
         workers: int = 1,
         stage: WorkerPool | None = None,
         timeout: float = 300.0,
+        limit: int = _NO_LIMIT,
     ) -> None:
-        """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render."""
+        """`index` (E,): each environment's number over the whole run. `stage`: a pool that can render.
+
+        `limit`: steps after which episodes are truncated, besides the environment's own limit.
+        """
         count, rows = len(index), facts.rows
         dtype = np.dtype(facts.observations.dtype).name
         super().__init__(
@@ -49,7 +55,7 @@ class GymEnv(HostedEnv):
                 Sizes(facts.observations.size, rows.size, dtype),
                 timeout=timeout,
             ),
-            [_NO_LIMIT] * count,
+            [limit] * count,
             index,
             seed,
             _HOST,
@@ -81,9 +87,9 @@ def single_problem(settings: GymSettings) -> EnvProblem:
     """The environments of the settings; starts no worker yet."""
     facts = facts_of(settings)
 
-    def environments(index: Tensor, seed: int) -> GymEnv:
+    def environments(index: Tensor, seed: int, limit: int = _NO_LIMIT) -> GymEnv:
         workers = workers_for(settings, facts, len(index))
-        return GymEnv(facts, index, seed, workers, timeout=settings.env_timeout)
+        return GymEnv(facts, index, seed, workers, timeout=settings.env_timeout, limit=limit)
 
     actions = facts.actions
     tasks = None
@@ -94,6 +100,7 @@ def single_problem(settings: GymSettings) -> EnvProblem:
         observation_shape=facts.observations.shape,
         actions=actions,
         make_env=environments,
+        make_test=None if facts.time_limit else partial(environments, limit=LONGEST_TEST),
         parts=facts.observations.parts,
         image_bytes=facts.observations.dtype == np.uint8,
         hosted=True,

@@ -7,7 +7,7 @@ import numpy as np
 
 from lockstep.envs.env_sources import quiet
 from lockstep.envs.gym_simulation import EnvSpec
-from lockstep.rl.env_check import Finding
+from lockstep.rl.env_check import Finding, answered
 from lockstep.workloads.gym.settings import GymSettings
 
 
@@ -16,11 +16,11 @@ def check_spaces(settings: GymSettings, steps: int = 200) -> Iterator[Finding]:
     spec = EnvSpec(settings.env_id, settings.arguments(), max_steps=settings.max_episode_steps)
     with quiet():
         env = spec.make()
-        try:
-            yield _reset(env)
-            yield _steps(env, steps)
-        finally:
-            env.close()
+        yield answered("reset", lambda: _reset(env))
+        yield answered("spaces", lambda: _steps(env, steps))
+        closed = answered("close", lambda: _close(env))
+        if not closed.good:
+            yield closed
 
 
 def _reset(env: Any) -> Finding:
@@ -55,6 +55,11 @@ def _steps(env: Any, steps: int) -> Finding:
         if terminated or truncated:
             env.reset(seed=3 + number)
     return Finding("spaces", detail=f"{env.observation_space}, {env.action_space}"[:150])
+
+
+def _close(env: Any) -> Finding:
+    env.close()
+    return Finding("close")
 
 
 def _outside(space: Any, observation: Any) -> str:

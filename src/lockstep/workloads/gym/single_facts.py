@@ -1,8 +1,8 @@
 """What can be found out about an environment before a run: its spaces, its time limit, and how it can be resumed."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -12,11 +12,14 @@ from lockstep.envs.env_sources import quiet, thing_of
 from lockstep.envs.gym_simulation import EnvSpec, Resume
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.gym_state import has_state, state_of
+from lockstep.envs.hosting import place_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete
 from lockstep.envs.watchdog import Hung, watchdog
-from lockstep.errors import UserError
+from lockstep.errors import LockstepError, UserError, described
 from lockstep.workloads.gym.settings import GymSettings
 
+LONGEST_TEST = 10_000
+"""Steps after which an evaluation truncates an episode that nothing else limits: a policy may stay in it for ever."""
 _NO_PROMISE = "episodes begin anew after a resume, which exact mode refuses"
 
 
@@ -55,8 +58,8 @@ class Facts:
 
     def summary(self) -> str:
         """The environment in one line."""
-        limit = f", at most {self.time_limit:,} steps" if self.time_limit else ""
-        return f"{self.spec.source}: observation {shape_text(self.observations)}, {choices_text(self.actions)}{limit}"
+        seen, choices = shape_text(self.observations), choices_text(self.actions)
+        return f"{self.spec.source}: observation {seen}, {choices}, {limit_text(self.time_limit)}"
 
 
 def facts_of(settings: GymSettings) -> Facts:
@@ -75,69 +78,51 @@ def _facts(settings: GymSettings, thing: object) -> Facts:
         max_steps=settings.max_episode_steps,
         shrink=settings.shrink_images or 1,
     )
-    with quiet(), _patience(settings):
-        env = spec.make()
-        try:
-            observations, rows = _formats(env, spec)
-            spec, reason = _resuming(settings, spec, env)
-            size = gym_simulation.state_size(spec, env, rows)
-            limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
-            # Only tried if it matters: it is one more thing that a broken environment could fail in.
-            seconds = math.inf if settings.env_workers else gym_simulation.step_seconds(env)
-            return Facts(spec, observations, rows, limit, size, goal, reason, seconds)
-        finally:
-            env.close()
+    with tried_out(settings), closing(spec.make()) as env:
+        observations, rows = gym_simulation.row_formats(env, spec.source, spec.shrink)
+        spec, reason = _resuming(settings, spec, env)
+        size = gym_simulation.state_size(spec, env, rows)
+        limit, goal = gym_simulation.time_limit(spec, env), gym_simulation.reports_success(env)
+        # Only tried if it matters: it is one more thing that a broken environment could fail in.
+        seconds = math.inf if settings.env_workers else gym_simulation.step_seconds(env)
+        return Facts(spec, observations, rows, limit, size, goal, reason, seconds)
 
 
 @contextmanager
-def _patience(settings: GymSettings) -> Iterator[None]:
+def tried_out(settings: GymSettings) -> Iterator[None]:
+    """Name the environment in the error if it fails or hangs while it is tried."""
     try:
-        with watchdog().watching(settings.env_timeout):
+        with quiet(), watchdog().watching(settings.env_timeout):
             yield
+    except LockstepError:
+        raise
     except Hung:
         raise UserError(
             f"{settings.env_id}: did not return for {settings.env_timeout:g} s when it was tried; correct it, or raise "
             "--env-timeout"
         ) from None
-
-
-def _formats(env: Any, spec: EnvSpec) -> tuple[Observations, ActionRows]:
-    try:
-        return gym_simulation.row_formats(env, spec.source, spec.shrink)
-    except UserError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{spec.source}: its first reset failed ({reason}); `lockstep check` says more") from error
+    except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
+        problem = f"fails when it is tried ({described(error)}{place_of(error)})"
+        raise UserError(f"{settings.env_id}: {problem}; `lockstep check` says more") from error
 
 
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:
     """The spec with the way of resuming that was asked for or found out, and the reason."""
     if settings.resume_by != "auto":
-        fresh = settings.resume_by == "replay" and bool(_tried(gym_simulation.replays, spec))
+        fresh = settings.resume_by == "replay" and bool(gym_simulation.replays(spec))
         return replace(spec, resume=settings.resume_by, fresh=fresh), ""
     by_state = replace(spec, resume="state")
     if has_state(env):
         return by_state, "it saves its own state"
-    if state_of(env) is not None and not _tried(gym_simulation.restores, by_state):
+    if state_of(env) is not None and not gym_simulation.restores(by_state):
         return by_state, "its simulator's state is saved"
-    problem = _tried(gym_simulation.replays, spec)
+    problem = gym_simulation.replays(spec)
     if not problem:
         return replace(spec, resume="replay"), ""
     # Some environments, such as Box2D's, carry something over into the next episode; a new object does not.
-    if not _tried(gym_simulation.replays, replace(spec, fresh=True)):
+    if not gym_simulation.replays(replace(spec, fresh=True)):
         return replace(spec, resume="replay", fresh=True), "a new environment is made for every episode"
     return replace(spec, resume="restart"), f"{problem}; {_NO_PROMISE}"
-
-
-def _tried(trial: Callable[[EnvSpec], str], spec: EnvSpec) -> str:
-    try:
-        return trial(spec)
-    except UserError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise UserError(f"{spec.source}: fails when it is tried ({reason}); `lockstep check` says more") from error
 
 
 def shape_text(observations: Observations) -> str:
@@ -154,3 +139,10 @@ def choices_text(actions: Actions) -> str:
     if isinstance(actions, Continuous):
         return f"{actions.size} continuous action{'s' if actions.size > 1 else ''}"
     return f"{len(actions.counts)} choices among {', '.join(map(str, actions.counts))}"
+
+
+def limit_text(time_limit: int) -> str:
+    """The time limit of episodes, in words; 0 = none known."""
+    if time_limit:
+        return f"at most {time_limit:,} steps"
+    return f"no known time limit (evaluations end after {LONGEST_TEST:,} steps; --max-episode-steps sets another)"

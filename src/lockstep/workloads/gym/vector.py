@@ -1,5 +1,6 @@
 """Gymnasium vector environments, made by a function of num_envs, as a problem to learn. E: environments."""
 
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from lockstep.envs.env_sources import make_environment, quiet, thing_of
+from lockstep.envs.env_sources import make_environment, thing_of
 from lockstep.envs.gym_vector_env import GymVectorEnv, VectorFormats, formats_of
 from lockstep.errors import UserError
 from lockstep.rl.problem import EnvProblem
 from lockstep.workloads.gym.settings import GymSettings
+from lockstep.workloads.gym.single_facts import tried_out
 
 _ITS_OWN = {"frame_stack": 1, "frame_skip": 1, "max_episode_steps": 0}
 """Settings that a vector environment's own wrappers replace, with the values that change nothing."""
@@ -42,17 +44,8 @@ def resume_by(settings: GymSettings) -> str:
 
 @cache
 def _formats(settings: GymSettings, _: Any) -> VectorFormats:
-    with quiet():
-        env = _made(settings, 1)
-        try:
-            return formats_of(env, settings.env_id, settings.shrink_images or 1)
-        except UserError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            raise UserError(f"{settings.env_id}: its first reset failed ({reason})") from error
-        finally:
-            env.close()
+    with tried_out(settings), closing(_made(settings, 1)) as env:
+        return formats_of(env, settings.env_id, settings.shrink_images or 1)
 
 
 def _made(settings: GymSettings, count: int) -> Any:
