@@ -108,7 +108,12 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
         (["--save-video", "true"], "allowed: false; .*`lockstep play RUN --video FILE`"),
         (["ranks=2"], "ranks 2 .*not a setting of a run; .*--gpus N or --ranks N"),
         (["master_addr=10.0.0.7"], "master_addr 10.0.0.7 .*for several, use --nnodes N --rdzv-endpoint HOST:PORT"),
-        (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
+        (["obs=depth"], "obs depth .*allowed: state, rgb"),
+        (["obs=rgb", "task=mt30"], "obs rgb: task mt30 is observed by its numbers only"),
+        (["obs=rgb", "algorithm=ppo"], "obs rgb: ppo has no encoder for images"),
+        (["obs=rgb", "data_dir=data"], "obs rgb: recorded episodes hold numbers"),
+        (["obs=rgb", "latent_dim=24"], "latent_dim 24 must be a multiple of 16"),
+        (["obs=rgb", "buffer_size=9"], "buffer_size 9 and steps .*must be at least 10"),
     ],
 )
 def test_invalid_settings_are_refused_in_one_line(arguments, message):

@@ -174,7 +174,8 @@ class TDMPC2Learner(Learner):
     def program(self) -> Program:
         """The policy prior as a function of tensors, without the planner. Called by a single rank."""
         count = 2
-        inputs = {"observation": torch.zeros(count, self._spaces.observation)}
+        kind = torch.float32 if self._spaces.image is None else torch.uint8
+        inputs = {"observation": torch.zeros(count, *self._spaces.observation_shape, dtype=kind)}
         if self._spaces.tasks > 1:
             inputs[TASK] = torch.zeros(count, dtype=torch.int64)
         # A plan draws hundreds of trajectories at random and keeps the last one from step to step.
@@ -214,7 +215,14 @@ class TDMPC2Learner(Learner):
             recorded=self._accelerator.record,
         )
         memory = SequenceReplay(
-            lanes, settings.memory_rows, width, columns(self._spaces), seed, device, settings.horizon
+            lanes,
+            settings.memory_rows,
+            width,
+            columns(self._spaces),
+            seed,
+            device,
+            settings.horizon,
+            context=self._spaces.frames - 1,
         )
         return Collector(
             env,
@@ -228,6 +236,7 @@ class TDMPC2Learner(Learner):
             tag=self._problem.name,
             seed=seed,
             watch=self._watch,
+            frames=self._spaces.frames,
             restarts=self._problem.restarts,
         )
 

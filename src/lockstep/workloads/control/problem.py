@@ -12,6 +12,7 @@ from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
 from lockstep.storage.foreign_weights import read_state_dict
+from lockstep.workloads.control import names
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.settings import ControlConfig, ControlSettings
@@ -32,7 +33,9 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
 
     return TDMPC2Problem(
         name="control",
-        observation_shape=(facts.obs_dim,),
+        observation_shape=names.IMAGE if settings.images else (facts.obs_dim,),
+        image_bytes=settings.images,
+        frames=names.FRAMES if settings.images else 0,
         actions=Continuous(facts.action_dim),
         make_env=environments,
         hosted=True,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.envs.simulation import Floats, Outcome, State
+from lockstep.workloads.control.rays import RayCamera
 
 # Without this, importing dm_control looks for a display. Rendering workers set the variable first (envs/rendering.py).
 os.environ.setdefault("MUJOCO_GL", "disabled")
@@ -24,12 +25,15 @@ _SIDE_CAMERA = {"quadruped": 2}
 class SuiteSimulation:
     """One task of DeepMind Control."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, renderer: str = "mujoco") -> None:
+        """`renderer`: what draws its pictures, as in `ControlSettings.renderer`."""
         self._env = load(task)
         self._physics, self._task = self._env.physics, self._env.task
         spec = self._env.action_spec()
         self._lowest, self._scale = spec.minimum, (spec.maximum - spec.minimum) / 2.0
         self._camera = _SIDE_CAMERA.get(task.partition("-")[0], 0)
+        self._renderer = renderer
+        self._ray_cameras: dict[tuple[int, int], RayCamera] = {}
         self._observation = np.zeros(0, np.float32)
 
     def reset(self, seed: int) -> Floats:
@@ -72,7 +76,11 @@ class SuiteSimulation:
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
         """A frame from the task's own camera."""
-        return self._physics.render(height, width, self._camera)
+        if self._renderer == "mujoco":
+            return self._physics.render(height, width, self._camera)
+        if (height, width) not in self._ray_cameras:
+            self._ray_cameras[height, width] = RayCamera(self._physics.model.ptr, self._camera, height, width)
+        return self._ray_cameras[height, width].draw(self._physics.data.ptr)
 
     def _observe(self) -> Floats:
         parts = self._task.get_observation(self._physics).values()

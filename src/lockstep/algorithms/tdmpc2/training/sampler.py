@@ -8,8 +8,10 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.model.images import FARTHEST, shifted
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces
 from lockstep.algorithms.tdmpc2.training.losses import Batch
+from lockstep.compute import random
 from lockstep.rl.sequence_replay import SequenceReplay
 
 
@@ -41,7 +43,10 @@ class Sampler:
         # None without dropout, so that nothing is drawn or multiplied.
         drops = self._sizes.dropout > 0
         return Batch(
-            observation=zeros(horizon + 1, count, self._spaces.observation),
+            observation=zeros(
+                *(horizon + 1, count, *self._spaces.observation_shape),
+                dtype=torch.float32 if self._spaces.image is None else torch.uint8,
+            ),
             action=zeros(horizon, count, action),
             reward=zeros(horizon, count),
             terminated=zeros(horizon, count),
@@ -61,9 +66,12 @@ class Sampler:
         """Fill the batch of an update, in place."""
         memory, horizon = self._memory, self._memory.length
         place = memory.draw_sequences(update, self._samples)
-        batch.observation[:horizon].copy_(memory.read("observation", place))
-        # Not the next row, which may belong to another episode.
-        batch.observation[horizon].copy_(memory.read("following", place[-1]))
+        if self._spaces.image is None:
+            batch.observation[:horizon].copy_(memory.read("observation", place))
+            # Not the next row, which may belong to another episode.
+            batch.observation[horizon].copy_(memory.read("following", place[-1]))
+        else:
+            self._fill_images(batch, place, update)
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
@@ -71,6 +79,18 @@ class Sampler:
             batch.task.copy_(memory.read(TASK, place[0]))
         self._fill_noise(batch, update)
         self._fill_dropout(batch, update)
+
+    def _fill_images(self, batch: Batch, place: Tensor, update: Tensor) -> None:
+        """Stacks of frames, each shifted by up to FARTHEST pixels, so that the encoder cannot rely on exact places."""
+        memory, rows = self._memory, len(place) + 1
+        stacks = memory.stacked("observation", place, self._spaces.frames)
+        last = torch.cat((stacks[-1, :, 1:], memory.read("following", place[-1]).unsqueeze(1)), 1)
+        images = torch.cat((stacks, last.unsqueeze(0))).flatten(2, 3).flatten(0, 1)
+        number = torch.arange(rows * self._samples, device=place.device)
+        words = random.random_words(self._seed, "shift", self._lane[:, None], update, number)[:2]
+        # Multiply and shift, as for positions: whole numbers from -FARTHEST to FARTHEST, equal on every device.
+        moves = (self._by_sample(((word * (2 * FARTHEST + 1)) >> 32) - FARTHEST, rows).flatten() for word in words)
+        batch.observation.copy_(shifted(images, *moves).view_as(batch.observation))
 
     def _fill_noise(self, batch: Batch, update: Tensor) -> None:
         horizon, action = self._memory.length, self._spaces.action
