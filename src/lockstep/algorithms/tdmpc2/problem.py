@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.host_env import HostEnv
-from lockstep.algorithms.tdmpc2.experience.offline import RecordedEpisodes
+from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
 from lockstep.algorithms.tdmpc2.model.networks import Spaces
 from lockstep.algorithms.tdmpc2.model.sizes import OtherSizes
 from lockstep.envs.vector_env import ContinuousEnv

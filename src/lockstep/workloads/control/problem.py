@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.offline import check_data
 from lockstep.algorithms.tdmpc2.model.official import converted, is_official
-from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
+from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem, spaces_of
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
@@ -49,7 +49,8 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
 def check_recorded(config: ControlConfig, algorithm: TDMPC2Settings) -> str:
     """Check the recorded episodes of a run; returns a line about what was found."""
     files = EpisodeFiles(Path(algorithm.data_dir), task_facts(config.workload))
-    return check_data(files, algorithm, config.effective_lanes)
+    spaces = spaces_of(control_problem(config.workload))
+    return check_data(files, algorithm, config.effective_lanes, spaces)
 
 
 def foreign_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:

@@ -3,11 +3,14 @@
 L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: action size, N: value functions, F: features.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.experience.streaming import StreamedSequences
 from lockstep.algorithms.tdmpc2.model.images import FARTHEST, shifted
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces
 from lockstep.algorithms.tdmpc2.training.losses import Batch
@@ -20,7 +23,7 @@ class Sampler:
 
     def __init__(
         self,
-        memory: SequenceReplay,
+        memory: SequenceReplay | StreamedSequences,
         lanes: range,
         samples: int,
         sizes: Sizes,
@@ -64,25 +67,39 @@ class Sampler:
 
     def fill(self, batch: Batch, update: Tensor) -> None:
         """Fill the batch of an update, in place."""
-        memory, horizon = self._memory, self._memory.length
+        # Streamed sequences are in the batch already: see `stream`.
+        if isinstance(self._memory, SequenceReplay):
+            self._fill_sequences(batch, update, self._memory)
+        self._fill_noise(batch, update)
+        self._fill_dropout(batch, update)
+
+    def stream(self, batches: Sequence[Batch], update: int) -> None:
+        """Copy sequences from the host into the batches of these updates, if episodes are kept there.
+
+        Not a part of a recorded step, which cannot contain what the host does.
+        """
+        if isinstance(self._memory, StreamedSequences):
+            for number, batch in enumerate(batches):
+                self._memory.copy_to(_read_from_episodes(batch), update + number)
+
+    def _fill_sequences(self, batch: Batch, update: Tensor, memory: SequenceReplay) -> None:
+        horizon = memory.length
         place = memory.draw_sequences(update, self._samples)
         if self._spaces.image is None:
             batch.observation[:horizon].copy_(memory.read("observation", place))
             # Not the next row, which may belong to another episode.
             batch.observation[horizon].copy_(memory.read("following", place[-1]))
         else:
-            self._fill_images(batch, place, update)
+            self._fill_images(batch, place, update, memory)
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
             # The task of the first step: a sequence lies within one episode.
             batch.task.copy_(memory.read(TASK, place[0]))
-        self._fill_noise(batch, update)
-        self._fill_dropout(batch, update)
 
-    def _fill_images(self, batch: Batch, place: Tensor, update: Tensor) -> None:
+    def _fill_images(self, batch: Batch, place: Tensor, update: Tensor, memory: SequenceReplay) -> None:
         """Stacks of frames, each shifted by up to FARTHEST pixels, so that the encoder cannot rely on exact places."""
-        memory, rows = self._memory, len(place) + 1
+        rows = len(place) + 1
         stacks = memory.stacked("observation", place, self._spaces.frames)
         last = torch.cat((stacks[-1, :, 1:], memory.read("following", place[-1]).unsqueeze(1)), 1)
         images = torch.cat((stacks, last.unsqueeze(0))).flatten(2, 3).flatten(0, 1)
@@ -119,3 +136,10 @@ class Sampler:
     def _by_sample(self, numbers: Tensor, rows: int) -> Tensor:
         """(L, rows x b x ...) numbers drawn per lane -> (rows, L x b, ...)."""
         return numbers.view(len(self._lane), rows, self._samples, -1).transpose(0, 1).flatten(1, 2)
+
+
+def _read_from_episodes(batch: Batch) -> dict[str, Tensor]:
+    """The tensors of a batch that come from episodes and are not drawn."""
+    names = ("observation", "action", "reward", "terminated")
+    read: dict[str, Tensor] = {name: getattr(batch, name) for name in names}
+    return read if batch.task is None else {**read, TASK: batch.task}
