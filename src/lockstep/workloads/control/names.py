@@ -180,7 +180,7 @@ def check_installed(name: str) -> None:
         if task in SUITE and find_spec("dm_control") is None:
             raise UserError(f"task {name}: needs dm_control; pip install 'lockstep-train[control]'")
         if task in MT50 and find_spec("metaworld") is None:
-            raise UserError(f"task {name}: {task} needs the package metaworld; pip install metaworld, or use task mt30")
+            raise UserError(f"task {name}: {task} needs metaworld; pip install 'lockstep-train[metaworld]'")
 
 
 def gymnasium_id(task: str) -> str:

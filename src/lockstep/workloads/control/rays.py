@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.errors import UserError
+
 Colours = NDArray[np.float32]
 _SAMPLES = 2
 """Rays per pixel and axis: their mean smooths edges, so that movements of less than a pixel can be seen."""
@@ -46,9 +48,15 @@ class RayCamera:
         rays = self._directions @ rotation.T
         count = len(rays)
         geom, distance, normal = np.empty(count, np.int32), np.empty(count), np.empty(3 * count)
-        mujoco.mj_multiRay(
-            self._model, data, position.copy(), rays.ravel(), _SHOWN, True, -1, geom, distance, normal, count, _FARTHEST
-        )
+        start, along = position.copy(), rays.ravel()
+        try:
+            mujoco.mj_multiRay(
+                self._model, data, start, along, _SHOWN, True, -1, geom, distance, normal, count, _FARTHEST
+            )
+        except TypeError as error:
+            raise UserError(
+                f"renderer rays: mujoco {mujoco.__version__} is too old to return normals; choose renderer mujoco"
+            ) from error
         colours = self._colours[geom]
         for floor, texture in self._floors:
             hit = geom == floor
