@@ -12,6 +12,7 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.experience.collector import Collector
 from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
 from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
+from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
@@ -194,8 +195,12 @@ class TDMPC2Learner(Learner):
         settings, world = self._settings, self._world
         if not settings.offline:
             return self._collector(lanes)
-        files = recorded_episodes(self._problem, settings.data_dir)
-        return read_offline(files, settings, self._spaces, self._run.seed, lanes, world)
+        return read_offline(self._files, settings, self._spaces, self._run.seed, lanes, world)
+
+    @functools.cached_property
+    def _files(self) -> RecordedEpisodes:
+        # One for all cohorts: in exact mode a rank has many, and each would map all files again.
+        return recorded_episodes(self._problem, self._settings.data_dir)
 
     def _collector(self, lanes: range) -> Collector:
         settings, device, seed = self._settings, self._world.device, self._run.seed

@@ -63,16 +63,23 @@ class SuiteSimulation:
 
     def save(self) -> State:
         """MuJoCo's integration state, which includes the solver's warm start."""
-        return self._physics.get_state(_integration_state())
+        import mujoco
+
+        # MuJoCo's own functions, as older versions of dm_control save positions and velocities only.
+        model, data, kind = self._physics.model.ptr, self._physics.data.ptr, _integration_state()
+        state = np.empty(mujoco.mj_stateSize(model, kind), np.float64)
+        mujoco.mj_getState(model, data, state, kind)
+        return state
 
     def restore(self, seed: int, state: State) -> None:
         """Reset with the episode's seed, which places the targets, then restore the body's state."""
         import mujoco
 
         self.reset(seed)
-        self._physics.set_state(state, _integration_state())
+        model, data = self._physics.model.ptr, self._physics.data.ptr
+        mujoco.mj_setState(model, data, state, _integration_state())
         # Recomputes what derives from positions and velocities, so that the next step continues bitwise exactly.
-        mujoco.mj_step1(self._physics.model.ptr, self._physics.data.ptr)
+        mujoco.mj_step1(model, data)
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
         """A frame from the task's own camera."""
