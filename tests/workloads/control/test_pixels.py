@@ -1,5 +1,7 @@
 """Tasks observed as images: what is drawn, which frames an observation has, and that a run is one on any ranks."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from lockstep.workloads.control.pixels import PixelSimulation
 from lockstep.workloads.control.rays import RayCamera
 from lockstep.workloads.control.recording import record_episodes
 from lockstep.workloads.control.settings import ControlSettings
+from lockstep.workloads.control.watch import scenes
 from lockstep.workloads.control.workload import Control
 
 BALL = """
@@ -149,6 +152,13 @@ def test_without_opengl_one_line_says_what_to_install(monkeypatch):
     with pytest.raises(UserError, match=r"^obs rgb: .*libegl1 or libosmesa6.*renderer rays") as caught:
         make_env(settings, torch.arange(1), 1, torch.device("cpu"))
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_task_drawn_by_rays_is_filmed_without_opengl(monkeypatch):
+    monkeypatch.setattr(rendering, "backends", lambda: ["nonsense"])
+    settings = ControlSettings(task="cartpole-balance", obs="rgb", renderer="rays", episode_length=2, env_workers=1)
+    first, second = islice(scenes(settings, "random", 1), 2)
+    assert first.image.shape == (360, 480, 3) and (first.image != second.image).any()
 
 
 def test_images_are_not_recorded(tmp_path):
