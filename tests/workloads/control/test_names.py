@@ -65,7 +65,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 def test_mt80_without_metaworld_is_refused():
     if importlib.util.find_spec("metaworld"):
         pytest.skip("metaworld is installed")
-    assert "needs the package metaworld" in refusal(names.check_installed, "mt80")
+    assert "mw-assembly needs metaworld" in refusal(names.check_installed, "mt80")
 
 
 def test_names_need_neither_torch_nor_a_simulator():
