@@ -89,8 +89,6 @@ FOREIGN_NAMES: Mapping[str, str] = {
     "use_sde": "not supported: actions are drawn anew at every step",
     "sde_sample_freq": "not supported: actions are drawn anew at every step",
     "normalize_images": "not needed: an environment here gives values from 0 to 1",
-    "obs": "observations are states, not images; leave it out",
-    "num_channels": "observations are states, not images; leave it out",
     **dict.fromkeys(("multitask", "tasks", "task_title", "bin_size"), _DERIVED),
     **dict.fromkeys(("obs_shape", "obs_shapes", "action_dim", "action_dims", "episode_lengths"), _DERIVED),
     **dict.fromkeys(("fix_zero_trading", "closing_incentives", "fix_rewards", "portfolio_bonus"), _REWARD_PATCH),

@@ -31,14 +31,17 @@ class SequenceReplay(Replay):
         seed: int,
         device: torch.device,
         length: int,
+        context: int = 0,
     ) -> None:
-        """`length`: steps of a sequence."""
+        """`length`: steps of a sequence. `context`: rows before a sequence that `stacked` may read."""
         # Then a spare sequence is due for renewal, after half a ring, before its first row is overwritten.
-        assert rows >= 2 * length, "the buffer must hold at least two sequences"
+        assert rows >= 2 * (length + context), "the buffer must hold at least two sequences"
         columns = {**columns, _AGE: Column((), torch.int32)}
         super().__init__(lanes, rows, width, columns, seed, device)
-        self.length, self.device, self._first_lane = length, device, lanes.start
-        self._transfer = HostTransfer(len(lanes) * width, {name: c.shape for name, c in columns.items()}, device)
+        self.length, self.device, self._first_lane, self._context = length, device, lanes.start, context
+        images = [name for name, column in columns.items() if column.dtype == torch.uint8]
+        shapes = {name: column.shape for name, column in columns.items()}
+        self._transfer = HostTransfer(len(lanes) * width, shapes, device, images)
         self._age = torch.zeros((len(lanes), width), dtype=torch.int32)
         """On the host: length of each unfinished episode so far."""
         self._spare = torch.full((len(lanes), 2), -1)
@@ -100,22 +103,27 @@ class SequenceReplay(Replay):
 
     def draw_sequences(self, update: Tensor, count: int) -> Tensor:
         """Sample sequences for an update: flat positions of their steps, (length, L x count)."""
-        number = torch.arange(count * _BLOCKS, device=update.device)
-        words = random.random_words(self._seed, "replay", self._lane[:, None], update, number)
-        candidates = torch.stack(words, -1).view(len(self._lane), count, 4 * _BLOCKS)
+        candidates = candidate_words(self._seed, self._lane, update, count)
         # Multiply and shift: an integer below the number of starts, in integers and so equal on every device.
-        choice = (candidates * ((self._filled - self.length + 1) * self.width)) >> 32
-        row, environment = self._oldest + choice // self.width, choice % self.width
+        starts = self._filled - self.length + 1 - self._context
+        choice = (candidates * (starts * self.width)) >> 32
+        row, environment = self._oldest + self._context + choice // self.width, choice % self.width
         last = (row + self.length - 1) % self.rows * self.width + environment
         whole = self._columns[_AGE].flatten(1).gather(1, last.flatten(1)).view_as(last) >= self.length - 1
-        # Earlier candidates weigh more, so the maximum is the first complete one.
-        preference = torch.arange(whole.shape[-1], 0, -1, device=whole.device)
-        first = (whole * preference).argmax(-1, keepdim=True)
-        start = (row % self.rows * self.width + environment).gather(-1, first).squeeze(-1)
-        # If no candidate is complete, the lane's spare sequence is used: nothing has to wait or be repeated.
-        start = torch.where(whole.any(-1), start, self._last_resort)
+        start = first_complete(whole, row % self.rows * self.width + environment, self._last_resort)
         later = torch.arange(self.length, device=start.device).view(-1, 1, 1) * self.width
         return (self._base + (start + later) % (self.rows * self.width)).flatten(1)
+
+    def stacked(self, name: str, place: Tensor, count: int) -> Tensor:
+        """A column at positions (...) and the `count` - 1 steps before each, the oldest first: (..., count, ...).
+
+        Before the first step of an episode nothing was seen: there that step stands for those before it.
+        """
+        age = self.read(_AGE, place).unsqueeze(-1)
+        back = torch.minimum(age, torch.arange(count - 1, -1, -1, device=place.device))
+        ring = self.rows * self.width
+        start = (place // ring * ring).unsqueeze(-1)
+        return self.read(name, start + (place.unsqueeze(-1) - start - back * self.width) % ring)
 
     def state(self, written: int) -> dict[str, Tensor]:
         """The rows in use, and the host's record of unfinished episodes; each tensor with L first."""
@@ -126,3 +134,19 @@ class SequenceReplay(Replay):
         super().load(state, written)
         self._age, self._spare = state["next_age"].cpu().clone(), state["spare"].cpu().clone()
         self._last_resort.copy_(self._spare[:, :1])
+
+
+def candidate_words(seed: int, lane: Tensor, update: Tensor, count: int) -> Tensor:
+    """Random 32-bit words, one for each candidate of each sequence of an update: (L, count, candidates)."""
+    number = torch.arange(count * _BLOCKS, device=lane.device)
+    words = random.random_words(seed, "replay", lane[:, None], update, number)
+    return torch.stack(words, -1).view(len(lane), count, 4 * _BLOCKS)
+
+
+def first_complete(whole: Tensor, start: Tensor, spare: Tensor) -> Tensor:
+    """The start (L, count) of the first candidate (L, count, candidates) that is whole, else the lane's spare one."""
+    # Earlier candidates weigh more, so the maximum is the first complete one.
+    preference = torch.arange(whole.shape[-1], 0, -1, device=whole.device)
+    first = (whole * preference).argmax(-1, keepdim=True)
+    # If no candidate is complete, the lane's spare sequence is used: nothing has to wait or be repeated.
+    return torch.where(whole.any(-1), start.gather(-1, first).squeeze(-1), spare)

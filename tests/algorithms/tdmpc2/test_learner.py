@@ -232,6 +232,23 @@ def test_replicas_are_equal_after_every_optimiser_step_with_accumulated_gradient
         torch.testing.assert_close(torch.tensor(two[0]["weights"][name]), torch.tensor(value), rtol=1e-4, atol=1e-6)
 
 
+def train_with_terminations(world, changes, rounds):
+    """The hash of the weights, and how many episodes ended early. Called by every rank."""
+    learner = learner_in(world, ends=True, **changes)
+    for _ in range(rounds):
+        learner.step()
+    ended = [int(c.memory.state(learner.steps // 8)["terminated"].sum()) for c in learner._collectors]
+    return weights_hash(learner.model.state_dict()), sum(ended)
+
+
+def test_many_environments_terminate_at_different_times_on_any_number_of_ranks(ranks):
+    changes = {"sync": "exact", "seed_steps": 160, "pretrain_updates": 2, "mpc": True, "threads": 1}
+    ((one, ended),) = ranks.run(train_with_terminations, changes, 5, ranks=1)
+    two = ranks.run(train_with_terminations, changes, 5, ranks=2)
+    assert [found for found, _ in two] == [one, one]
+    assert ended == sum(count for _, count in two) > 2
+
+
 def scale_after(world, changes):
     """The value scale after some updates with widely spread values. Called by every rank."""
     # Other tests use some of these ranks and leave other settings of torch behind.

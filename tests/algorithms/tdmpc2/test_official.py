@@ -60,8 +60,8 @@ def test_other_weights_are_told_apart():
     assert not is_official(model().state_dict())
 
 
-def test_a_model_of_images_is_refused_by_the_name_of_its_layer():
-    state = {**official_state(model(), old=False), "_encoder.rgb.2.weight": torch.zeros(1)}
-    with pytest.raises(UserError, match=r"_encoder\.rgb\.2\.weight") as caught:
+def test_another_model_is_refused_by_the_name_of_its_layer():
+    state = {**official_state(model(), old=False), "_decoder.2.weight": torch.zeros(1)}
+    with pytest.raises(UserError, match=r"_decoder\.2\.weight") as caught:
         converted(state)
     assert "\n" not in str(caught.value)

@@ -85,6 +85,34 @@ def test_tasks_are_matched_by_name_and_small_ones_are_padded(tmp_path):
     assert small.action[1].tolist() == pytest.approx([0.3] + [0.0] * 5)
 
 
+def sequences(samples, horizon=2):
+    """Tensors to read sequences of both tasks into, with remains of a batch before."""
+    shapes = {"observation": (horizon + 1, samples, 24), "action": (horizon, samples, 6)}
+    shapes |= {"reward": (horizon, samples), "terminated": (horizon, samples)}
+    return {**{name: torch.full(shape, 7.0) for name, shape in shapes.items()}, "task": torch.zeros(samples).long()}
+
+
+def test_sequences_are_read_from_several_files_and_padded(tmp_path):
+    write(tmp_path, ("pendulum-swingup",), episode(2, first=1), episode(3, first=10))
+    write(tmp_path, ("walker-walk",), episode(2, first=50, obs=24, action=6))
+    into = sequences(3)
+    # The walker's episode from its start, the pendulum's second one from step 1, its first from the start.
+    EpisodeFiles(tmp_path, TWO).read(torch.tensor([2, 1, 0]), torch.tensor([0, 1, 0]), into)
+    assert into["observation"][..., 0].T.tolist() == [[50, 51, 52], [11, 12, 13], [1, 2, 3]]
+    assert into["observation"][:, 1, 3:].eq(0).all() and into["observation"][:, 0, 3:].ge(50).all()
+    torch.testing.assert_close(into["action"][..., 0].T, torch.tensor([[5.1, 5.2], [1.2, 1.3], [0.2, 0.3]]))
+    torch.testing.assert_close(into["reward"].T, torch.tensor([[0.51, 0.52], [0.12, 0.13], [0.02, 0.03]]))
+    assert into["terminated"].T.tolist() == [[0, 1], [0, 1], [0, 1]] and into["task"].tolist() == [0, 1, 1]
+
+
+def test_a_sequence_that_is_not_finite_names_its_file(tmp_path):
+    broken = episode(2)
+    broken.reward[1] = float("nan")
+    write(tmp_path, ("pendulum-swingup",), broken)
+    with pytest.raises(UserError, match=r"episodes-00000.safetensors: has values that are not finite; remove"):
+        EpisodeFiles(tmp_path, TWO).read(torch.tensor([0]), torch.tensor([0]), sequences(1))
+
+
 def test_mixed_tasks_are_refused(tmp_path):
     write(tmp_path, ("pendulum-swingup",), episode(2))
     write(tmp_path, ("walker-walk",), episode(2, obs=24, action=6))

@@ -1,7 +1,7 @@
 """Meta-World's tasks, on a stand-in for that package: action repeat, goals, restoring."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +9,12 @@ import torch
 
 pytest.importorskip("mujoco")
 
+import mujoco
+
 from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.env import make_env, task_facts
-from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation
+from lockstep.workloads.control.metaworld_tasks import MetaWorldSimulation, _reset_mocap_welds
 from lockstep.workloads.control.settings import ControlSettings
 
 
@@ -51,6 +53,9 @@ def package(monkeypatch):
     module.ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE = tasks
     monkeypatch.setitem(sys.modules, "metaworld", ModuleType("metaworld"))
     monkeypatch.setitem(sys.modules, "metaworld.env_dict", module)
+    base = ModuleType("metaworld.sawyer_xyz_env")
+    base.SawyerMocapBase = type("SawyerMocapBase", (), {})
+    monkeypatch.setitem(sys.modules, "metaworld.sawyer_xyz_env", base)
     monkeypatch.setattr(names, "find_spec", lambda name: object())
 
 
@@ -101,6 +106,25 @@ def test_mt80_scores_returns_and_successes():
     for _ in range(100):
         info = env.step(torch.ones(1, 6)).info
     assert info["score"].tolist() == [100.0] and info["task"].tolist() == [65]
+
+
+WELD = """
+<mujoco>
+  <worldbody>
+    <body name="target" mocap="true"><geom size="1"/></body>
+    <body name="hand" pos="1 2 3"><freejoint/><geom size="1"/></body>
+  </worldbody>
+  <equality><weld body1="target" body2="hand"/><connect body1="hand" body2="target" anchor="7 8 9"/></equality>
+</mujoco>
+"""
+
+
+def test_welds_are_reset_in_the_columns_that_every_mujoco_has():
+    model = mujoco.MjModel.from_xml_string(WELD)
+    _reset_mocap_welds(SimpleNamespace(model=model))
+    assert model.eq_data[0, :11].tolist() == [0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 5]
+    # Only welds: the other joint keeps its anchor.
+    assert model.eq_data[1, :3].tolist() == [7, 8, 9]
 
 
 def test_an_incompatible_mujoco_is_named_in_one_line():

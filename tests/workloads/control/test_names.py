@@ -58,14 +58,14 @@ def test_nonsense_is_refused_in_one_short_line(name):
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr(names, "find_spec", lambda name: None)
     assert "pip install 'lockstep-train[control]'" in refusal(names.check_installed, "dog-run")
-    assert "pip install metaworld" in refusal(names.check_installed, "mw-reach")
+    assert "needs metaworld; pip install 'lockstep-train[metaworld]'" in refusal(names.check_installed, "mw-reach")
     names.check_installed("Pendulum-v1")
 
 
 def test_mt80_without_metaworld_is_refused():
     if importlib.util.find_spec("metaworld"):
         pytest.skip("metaworld is installed")
-    assert "needs the package metaworld" in refusal(names.check_installed, "mt80")
+    assert "mw-assembly needs metaworld" in refusal(names.check_installed, "mt80")
 
 
 def test_names_need_neither_torch_nor_a_simulator():

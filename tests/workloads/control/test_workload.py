@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from lockstep.algorithms.tdmpc2.experience.streaming import StreamedSequences
 from lockstep.cli.short_runs import open_learner
 from lockstep.config.sources import to_yaml
 from lockstep.distributed.world import World
@@ -108,7 +109,12 @@ def test_task_sets_have_the_sizes_of_the_public_checkpoints(task, size, latent, 
         (["--save-video", "true"], "allowed: false; .*`lockstep play RUN --video FILE`"),
         (["ranks=2"], "ranks 2 .*not a setting of a run; .*--gpus N or --ranks N"),
         (["master_addr=10.0.0.7"], "master_addr 10.0.0.7 .*for several, use --nnodes N --rdzv-endpoint HOST:PORT"),
-        (["obs=rgb"], "obs rgb .*cannot be chosen here; allowed: state"),
+        (["obs=depth"], "obs depth .*allowed: one of state, rgb"),
+        (["obs=rgb", "task=mt30"], "obs rgb: task mt30 is observed by its numbers only"),
+        (["obs=rgb", "algorithm=ppo"], "obs rgb: ppo has no encoder for images"),
+        (["obs=rgb", "data_dir=data"], "obs rgb: recorded episodes hold numbers"),
+        (["obs=rgb", "latent_dim=24"], "latent_dim 24 must be a multiple of 16"),
+        (["obs=rgb", "buffer_size=9"], "buffer_size 9 and steps .*must be at least 10"),
     ],
 )
 def test_invalid_settings_are_refused_in_one_line(arguments, message):
@@ -240,7 +246,9 @@ def offline(folder, **changes):
 
 def test_a_run_can_learn_from_episodes_alone(data):
     config, lines = CONTROL.fit(offline(data), ())
-    assert lines == [f"data         11 episodes, 132 steps in {data}"]
+    # A step has 2 x 5 + 1 + 1 numbers and a flag; a batch 16 x (4 x 5 + 3 x 3) numbers and a task, three times.
+    held = "0.00 GiB on the devices, or streamed with 0.0 MiB on the hosts where it does not fit"
+    assert lines == [f"data         11 episodes, 132 steps in {data}; {held}"]
     learner = open_learner(World(), "control", to_yaml(config))
     report = learner.step()[0]
     assert learner.steps == learner.gradient_updates == 6 and report["train/updates_per_step"].mean == 1.0
@@ -262,6 +270,32 @@ def train_offline(world, text):
 def test_learning_from_data_gives_the_same_weights_on_any_number_of_ranks(ranks, data):
     text = to_yaml(offline(data, sync="exact", threads=1, device="cpu"))
     assert len({ranks.run(train_offline, text, ranks=size)[0] for size in (1, 3)}) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_streamed_data_gives_the_same_weights_as_data_on_the_device(ranks, data, size):
+    text, streamed = (
+        to_yaml(offline(data, sync="exact", threads=1, device="cpu", sync_freq=2, data_on=place))
+        for place in ("device", "host")
+    )
+    (expected,) = ranks.run(train_offline, text, ranks=1)
+    assert ranks.run(train_offline, streamed, ranks=size) == [expected] * size
+
+
+def test_streamed_data_goes_on_after_a_resume(data):
+    whole, half, rest = (open_learner(World(), "control", to_yaml(offline(data, data_on="host"))) for _ in range(3))
+    whole.step(), whole.step()
+    half.step()
+    rest.load(half.state())
+    rest.step()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, rest.model.state_dict()[name]), name
+
+
+def test_data_is_streamed_where_it_does_not_fit(data, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    (part,) = open_learner(World(), "control", to_yaml(offline(data)))._collectors
+    assert isinstance(part.memory, StreamedSequences)
 
 
 def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):
@@ -288,7 +322,7 @@ def test_a_run_resumes_only_with_the_data_it_was_started_with(data, tmp_path):
 def test_data_that_does_not_fit_into_memory_is_refused_before_it_is_read(data, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     with pytest.raises(UserError, match=r"a rank's part of it needs 0.0 GiB of memory, but 0.0 GiB are free on cpu"):
-        open_learner(World(), "control", to_yaml(offline(data))).step()
+        open_learner(World(), "control", to_yaml(offline(data, data_on="device"))).step()
 
 
 def test_fewer_steps_than_one_round_are_refused(data):

@@ -12,6 +12,7 @@ from torch import Tensor
 from lockstep.algorithms.tdmpc2.experience.collector import Collector
 from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
 from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
+from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.algorithms.tdmpc2.planning.evaluator import Evaluator
@@ -174,7 +175,8 @@ class TDMPC2Learner(Learner):
     def program(self) -> Program:
         """The policy prior as a function of tensors, without the planner. Called by a single rank."""
         count = 2
-        inputs = {"observation": torch.zeros(count, self._spaces.observation)}
+        kind = torch.float32 if self._spaces.image is None else torch.uint8
+        inputs = {"observation": torch.zeros(count, *self._spaces.observation_shape, dtype=kind)}
         if self._spaces.tasks > 1:
             inputs[TASK] = torch.zeros(count, dtype=torch.int64)
         # A plan draws hundreds of trajectories at random and keeps the last one from step to step.
@@ -193,8 +195,12 @@ class TDMPC2Learner(Learner):
         settings, world = self._settings, self._world
         if not settings.offline:
             return self._collector(lanes)
-        files = recorded_episodes(self._problem, settings.data_dir)
-        return read_offline(files, settings, self._spaces, self._run.seed, lanes, world)
+        return read_offline(self._files, settings, self._spaces, self._run.seed, lanes, world)
+
+    @functools.cached_property
+    def _files(self) -> RecordedEpisodes:
+        # One for all cohorts: in exact mode a rank has many, and each would map all files again.
+        return recorded_episodes(self._problem, self._settings.data_dir)
 
     def _collector(self, lanes: range) -> Collector:
         settings, device, seed = self._settings, self._world.device, self._run.seed
@@ -214,7 +220,14 @@ class TDMPC2Learner(Learner):
             recorded=self._accelerator.record,
         )
         memory = SequenceReplay(
-            lanes, settings.memory_rows, width, columns(self._spaces), seed, device, settings.horizon
+            lanes,
+            settings.memory_rows,
+            width,
+            columns(self._spaces),
+            seed,
+            device,
+            settings.horizon,
+            context=self._spaces.frames - 1,
         )
         return Collector(
             env,
@@ -228,6 +241,7 @@ class TDMPC2Learner(Learner):
             tag=self._problem.name,
             seed=seed,
             watch=self._watch,
+            frames=self._spaces.frames,
             restarts=self._problem.restarts,
         )
 

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.host_env import HostEnv
-from lockstep.algorithms.tdmpc2.experience.offline import RecordedEpisodes
+from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
 from lockstep.algorithms.tdmpc2.model.networks import Spaces
 from lockstep.algorithms.tdmpc2.model.sizes import OtherSizes
 from lockstep.envs.vector_env import ContinuousEnv
@@ -28,6 +29,8 @@ class TDMPC2Problem(EnvProblem):
     """Opens a directory of recorded episodes (`data_dir`); None = not supported."""
     other_sizes: OtherSizes = field(default_factory=dict)
     """Network sizes that differ from MODEL_SIZES, so that public checkpoints of this problem fit."""
+    frames: int = 0
+    """Frames of an image observation (channels, 64, 64) of bytes, stacked along its channels; 0 = not images."""
 
 
 def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
@@ -37,6 +40,8 @@ def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
             f"algorithm tdmpc2: needs continuous actions, and {problem.name} has discrete ones; choose another "
             "--algorithm"
         )
+    stacked = isinstance(problem, TDMPC2Problem) and problem.frames > 0
+    image = cast(tuple[int, int, int], problem.observation_shape) if stacked else None
     # If nothing is known, episodes may end by the rules: learning that they never do costs little.
     tasks = problem.tasks or Tasks((problem.actions.size,), (_USUAL_LENGTH,), terminates=True)
     return Spaces(
@@ -45,6 +50,8 @@ def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
         tasks.episode_lengths,
         tasks.terminates if episodic is None else episodic,
         tasks.names,
+        image,
+        problem.frames if isinstance(problem, TDMPC2Problem) and problem.frames else 1,
     )
 
 

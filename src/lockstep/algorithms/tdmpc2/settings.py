@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.config.config import AlgorithmSettings, AnyConfig, NetworkSettings
 from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, OptionalPath, Range
@@ -42,6 +42,8 @@ class TDMPC2Settings(AlgorithmSettings):
 
     data_dir: OptionalPath = ""
     """Directory of episode files to learn from offline; then a step is a gradient update. None = act."""
+    data_on: Literal["auto", "device", "host"] = "auto"
+    """Where recorded episodes are kept; host = in files, from which batches are copied; auto = by free memory."""
     episodic: bool | None = None
     """Whether the world model predicts that an episode ends by the rules; none = if the task can end."""
 

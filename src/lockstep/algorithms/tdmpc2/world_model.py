@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from lockstep.algorithms.tdmpc2.model.sizes import MODEL_SIZES, OtherSizes
+from lockstep.algorithms.tdmpc2.model.sizes import IMAGE_CELLS, MODEL_SIZES, OtherSizes
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings, check_order
 from lockstep.config.config import AnyConfig, NetworkSettings
 from lockstep.config.fields import Count, Range
@@ -34,6 +34,8 @@ class WorldModelSettings(NetworkSettings):
     """Number of value functions."""
     task_dim: Annotated[int, Range(at_least=0, at_most=4096)] = 0
     """Size of a task embedding, if there are several tasks."""
+    num_channels: Annotated[int, Range(at_least=1, at_most=4096)] = 32
+    """Channels of the encoder's convolutions, if observations are images."""
     simnorm_dim: Count = 8
     """Size of the SimNorm groups, whose features add up to one."""
     dropout: Annotated[float, Range(at_least=0, below=1)] = 0.01
@@ -70,9 +72,14 @@ class WorldModelSettings(NetworkSettings):
             raise UserError(f"vmin and vmax are both {self.vmin:g}; raise vmax")
         self.check_latent()
 
-    def check_latent(self, other: OtherSizes | None = None) -> None:
+    def check_latent(self, other: OtherSizes | None = None, images: bool = False) -> None:
         """Check that a latent state can be divided into SimNorm groups; `other` as in `size`."""
         latent = self.size("latent_dim", other)
+        if images and latent % IMAGE_CELLS:
+            raise UserError(
+                f"latent_dim {latent} must be a multiple of {IMAGE_CELLS}, the cells of the last convolution, if "
+                "observations are images; change it"
+            )
         if latent % self.simnorm_dim:
             raise UserError(f"latent_dim {latent} must be a multiple of simnorm_dim {self.simnorm_dim}; change one")
 
@@ -85,7 +92,7 @@ class WorldModelSettings(NetworkSettings):
         assert isinstance(config.algorithm, TDMPC2Settings)
         spaces, other = spaces_of(problem, config.algorithm.episodic), sizes_of(problem)
         # Again, with the problem's own sizes, which `validate` does not know.
-        self.check_latent(other)
+        self.check_latent(other, images=spaces.image is not None)
         sizes = Sizes(
             encoder=self.size("enc_dim", other),
             encoder_layers=self.size("num_enc_layers", other),
@@ -97,5 +104,6 @@ class WorldModelSettings(NetworkSettings):
             log_std=(self.log_std_min, self.log_std_max),
             bins=Bins(self.vmin, self.vmax, self.num_bins),
             dropout=self.dropout,
+            channels=self.num_channels,
         )
         return TDMPC2Model(sizes, spaces, config.run.seed)

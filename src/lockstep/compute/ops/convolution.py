@@ -31,7 +31,7 @@ class Conv3x3(nn.Conv2d):
         """Planes (B, C, H, W) -> (B, C', H, W)."""
         if _gains(planes, self.weight):
             return _Convolution.apply(planes, self.weight, self.bias)
-        with _quick_kernels(planes):
+        with quick_kernels(planes):
             return super().forward(planes)
 
 
@@ -43,7 +43,7 @@ def _gains(planes: Tensor, weight: Tensor) -> bool:
 
 
 @contextmanager
-def _quick_kernels(planes: Tensor) -> Iterator[None]:
+def quick_kernels(planes: Tensor) -> Iterator[None]:
     """Turn oneDNN on for a convolution; runs on Arm processors turn it off, because it slows small products down."""
     if torch.compiler.is_compiling() or planes.device.type != "cpu" or torch.backends.mkldnn.enabled:
         yield
@@ -61,7 +61,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(planes, weight)
-        with _quick_kernels(planes):
+        with quick_kernels(planes):
             return F.conv2d(planes, weight, bias, padding=1)
 
     @staticmethod
@@ -79,7 +79,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     """The gradient of the input: convolution with the kernel rotated by 180 degrees, channels in and out exchanged."""
     # channels_last, like the weights and planes of the models that use this layer.
     kernel = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
-    with _quick_kernels(gradient):
+    with quick_kernels(gradient):
         return F.conv2d(gradient, kernel, padding=1)
 
 

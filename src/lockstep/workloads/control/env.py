@@ -1,5 +1,8 @@
 """Control tasks as a batch of environments. E: environments, O: size of an observation, A: size of an action."""
 
+from functools import cache
+from math import prod
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -8,7 +11,9 @@ from torch import Tensor
 from lockstep.envs import hosting
 from lockstep.envs.hosted_env import HostedEnv
 from lockstep.envs.hosting import Simulators, Sizes
+from lockstep.envs.rendering import open_stage
 from lockstep.envs.worker_pool import WorkerPool
+from lockstep.errors import UserError
 from lockstep.workloads.control import names
 from lockstep.workloads.control.names import TaskFacts
 from lockstep.workloads.control.settings import ControlSettings
@@ -30,17 +35,32 @@ def stored_facts(settings: ControlSettings) -> TaskFacts:
     sizes = [_own_facts(task) for task in tasks]
     return TaskFacts(
         tasks,
-        obs_dims=tuple(size[0] for size in sizes),
+        obs_dims=tuple(prod(names.IMAGE) if settings.images else size[0] for size in sizes),
         action_dims=tuple(size[1] for size in sizes),
         episode_lengths=tuple(settings.episode_length or size[2] for size in sizes),
         episodic=any(names.gymnasium_id(task) for task in tasks),
+        renderer=settings.renderer if settings.images else "",
     )
 
 
 def make_env(settings: ControlSettings, index: Tensor, seed: int, device: torch.device) -> "ControlEnv":
     """The environments with these global numbers (E,); their results are tensors on `device`."""
+    facts = task_facts(settings)
     # By default a worker per thread that the rank may use, so that ranks on one machine do not compete.
-    return ControlEnv(task_facts(settings), index, seed, device, settings.env_workers or torch.get_num_threads())
+    workers = settings.env_workers or torch.get_num_threads()
+    stage = _shared_stage(settings.task) if facts.renderer == "mujoco" else None
+    return ControlEnv(facts, index, seed, device, workers, stage)
+
+
+@cache
+def _shared_stage(task: str) -> WorkerPool:
+    """The workers that draw all image observations of this process; UserError if there is no OpenGL."""
+    facts = task_facts(ControlSettings(task=task, obs="rgb"))
+    first, host = torch.tensor([0]), torch.device("cpu")
+    try:
+        return open_stage(lambda pool: ControlEnv(facts, first, 0, host, stage=pool), "obs rgb")
+    except UserError as error:
+        raise UserError(f"{error}; or choose renderer rays, which needs no OpenGL") from error
 
 
 def _own_facts(task: str) -> tuple[int, int, int]:
@@ -56,7 +76,7 @@ def _own_facts(task: str) -> tuple[int, int, int]:
 
 
 class ControlEnv(HostedEnv):
-    """A `ContinuousEnv` of tasks: observation (E, O) float32, action (E, A) from -1 to 1.
+    """A `ContinuousEnv` of tasks: observation (E, O) float32 or (E, *IMAGE) uint8, action (E, A) from -1 to 1.
 
     If there are several tasks, environment number i has task i modulo their number.
     """
@@ -77,12 +97,21 @@ class ControlEnv(HostedEnv):
         # By global number: an environment has the same task on any number of ranks.
         number = (index.cpu() % len(facts.tasks)).tolist()
         action_dims = tuple(facts.action_dims[i] for i in number)
-        simulators = Simulators(
-            _OPENER, tuple(facts.tasks[i] for i in number), action_dims, Sizes(facts.obs_dim, facts.action_dim)
-        )
+        drawn = bool(facts.renderer)
+        opened = tuple(f"{facts.renderer}@{facts.tasks[i]}" if drawn else facts.tasks[i] for i in number)
+        sizes = Sizes(facts.obs_dim, facts.action_dim, "uint8" if drawn else "float32")
+        simulators = Simulators(_OPENER, opened, action_dims, sizes)
         limits = [facts.episode_lengths[i] for i in number]
         super().__init__(
-            simulators, limits, index, seed, device, workers=workers, stage=stage, state_size=_state_size(facts)
+            simulators,
+            limits,
+            index,
+            seed,
+            device,
+            workers=workers,
+            stage=stage,
+            state_size=_state_size(facts),
+            shape=names.IMAGE if drawn else (),
         )
         self.facts = facts
         self.task = torch.tensor(number, device=device)

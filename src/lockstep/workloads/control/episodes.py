@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.experience.offline import Episode
+from lockstep.algorithms.tdmpc2.experience.recorded import Episode
 from lockstep.errors import UserError
 from lockstep.storage.disk import write_atomically
 from lockstep.storage.tensor_file import read_header
@@ -119,6 +120,7 @@ class EpisodeFiles:
                 "the public chunks (.pt)"
             )
         self._files = [self._opened(path) for path in paths]
+        self._maps: dict[int, Mapping[str, Tensor]] = {}
         # Files are sorted by name, so that every rank numbers the episodes in the same way.
         self._where = [(file, i) for file in self._files for i in range(len(file.task))]
 
@@ -151,6 +153,37 @@ class EpisodeFiles:
             if file.path != loaded:
                 loaded, columns = file.path, safetensors.torch.load_file(file.path)
             yield self._episode(file, i, columns)
+
+    def read(self, episode: Tensor, step: Tensor, into: Mapping[str, Tensor]) -> None:
+        """Fill tensors with sequences, as `RecordedEpisodes.read` says; zero-padded like `episodes`."""
+        numbers, row = self._index[0, episode], self._index[1, episode] + step
+        later = torch.arange(len(into["observation"]))[:, None]
+        # File by file, so that one gather reads all sequences of a file.
+        files, counts = torch.unique(numbers, return_counts=True)
+        for number, chosen in zip(files.tolist(), numbers.argsort().split(counts.tolist()), strict=True):
+            columns, rows = self._mapped(number), row[chosen] + later
+            found = {"observation": columns["obs"][rows], "action": columns["action"][rows[1:]]}
+            found |= {name: columns[name][rows[1:]].float() for name in ("reward", "terminated")}
+            for name, values in found.items():
+                if not bool(torch.isfinite(values).all()):
+                    raise UserError(f"{self._files[number].path}: has values that are not finite; remove this file")
+                target = into[name]
+                # Tasks have observations and actions of different widths.
+                target[:, chosen] = values if values.dim() == 2 else _wide(values, target.shape[-1])
+        if "task" in into:
+            into["task"].copy_(self._index[2, episode])
+
+    @cached_property
+    def _index(self) -> Tensor:
+        """(3, episodes) each one's file, its first row there, and its task."""
+        numbers = {file.path: number for number, file in enumerate(self._files)}
+        return torch.tensor([(numbers[file.path], file.start[i], file.task[i]) for file, i in self._where]).T
+
+    def _mapped(self, number: int) -> Mapping[str, Tensor]:
+        """The columns of a file, mapped into memory: only rows that are used are read."""
+        if number not in self._maps:
+            self._maps[number] = safetensors.torch.load_file(self._files[number].path)
+        return self._maps[number]
 
     def _episode(self, file: _File, i: int, columns: Mapping[str, Tensor]) -> Episode:
         rows = slice(file.start[i], file.start[i + 1])
@@ -231,4 +264,4 @@ def _damage(tasks: Any, lengths: Any, shapes: Mapping[str, list[int]]) -> str:
 
 
 def _wide(rows: Tensor, width: int) -> Tensor:
-    return torch.nn.functional.pad(rows, (0, width - rows.shape[1]))
+    return torch.nn.functional.pad(rows, (0, width - rows.shape[-1]))

@@ -10,6 +10,8 @@ from lockstep.errors import UserError
 from lockstep.workloads.control.names import METAWORLD_FACTS, METAWORLD_PREFIX
 
 _ACTION_REPEAT = 2  # as in the official TD-MPC2
+_WELD = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 5.0)
+"""Meta-World's own numbers for the weld by which the hand follows its target."""
 
 
 class MetaWorldSimulation(Replayed):
@@ -56,12 +58,27 @@ def _make(task: str) -> Any:
     # Imported late: the package is optional.
     import mujoco
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE as TASKS
+    from metaworld.sawyer_xyz_env import SawyerMocapBase
 
+    SawyerMocapBase.reset_mocap_welds = _reset_mocap_welds
     try:
         return TASKS[f"{task.removeprefix(METAWORLD_PREFIX)}-v3-goal-observable"](seed=0)
-    # Meta-World's model files are refused by newer versions of MuJoCo than its own.
+    # Another Meta-World or MuJoCo than those that are tested together.
     except ValueError as error:
         raise UserError(
             f"task {task}: this Meta-World does not run with mujoco {mujoco.__version__} ({error}); "
-            "install the mujoco version it requires"
+            "pip install 'lockstep-train[metaworld]'"
         ) from error
+
+
+def _reset_mocap_welds(env: Any) -> None:
+    """What Meta-World's method of this name does, for any version of MuJoCo.
+
+    It pins an older MuJoCo because it assigns whole rows of `eq_data`, which have a column more since. The columns of a
+    weld are still the first eleven: anchor, relative pose, and the weight of rotations.
+    """
+    import mujoco
+
+    welds = env.model.eq_type == mujoco.mjtEq.mjEQ_WELD
+    if env.model.nmocap > 0:
+        env.model.eq_data[welds, : len(_WELD)] = _WELD

@@ -21,6 +21,8 @@ class TaskFacts:
     """Agent steps after which an episode is truncated."""
     episodic: bool = False
     """Whether an episode can terminate before it is truncated."""
+    renderer: str = ""
+    """What draws the observations; empty = they are numbers, not images."""
 
     @property
     def obs_dim(self) -> int:
@@ -48,6 +50,10 @@ class TaskFacts:
         return any(task in MT50 or task in GYMNASIUM_GOALS for task in self.tasks)
 
 
+FRAMES, SIDE = 3, 64
+"""Frames of an image observation and pixels of their sides, as in the official TD-MPC2."""
+IMAGE = (3 * FRAMES, SIDE, SIDE)
+"""Shape of an image observation: red, green and blue of each frame."""
 SUITE_LENGTH = 500
 """Agent steps of a DeepMind Control episode: 1000 control steps, two per action."""
 # Listed here, so that a run can be checked and planned without starting a simulator.
@@ -174,7 +180,7 @@ def check_installed(name: str) -> None:
         if task in SUITE and find_spec("dm_control") is None:
             raise UserError(f"task {name}: needs dm_control; pip install 'lockstep-train[control]'")
         if task in MT50 and find_spec("metaworld") is None:
-            raise UserError(f"task {name}: {task} needs the package metaworld; pip install metaworld, or use task mt30")
+            raise UserError(f"task {name}: {task} needs metaworld; pip install 'lockstep-train[metaworld]'")
 
 
 def gymnasium_id(task: str) -> str:

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.offline import check_data
 from lockstep.algorithms.tdmpc2.model.official import converted, is_official
-from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem
+from lockstep.algorithms.tdmpc2.problem import TDMPC2Problem, spaces_of
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.errors import UserError
 from lockstep.rl.problem import Continuous, Tasks
 from lockstep.storage.foreign_weights import read_state_dict
+from lockstep.workloads.control import names
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import EpisodeFiles
 from lockstep.workloads.control.settings import ControlConfig, ControlSettings
@@ -32,7 +33,9 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
 
     return TDMPC2Problem(
         name="control",
-        observation_shape=(facts.obs_dim,),
+        observation_shape=names.IMAGE if settings.images else (facts.obs_dim,),
+        image_bytes=settings.images,
+        frames=names.FRAMES if settings.images else 0,
         actions=Continuous(facts.action_dim),
         make_env=environments,
         hosted=True,
@@ -46,7 +49,8 @@ def control_problem(settings: ControlSettings) -> TDMPC2Problem:
 def check_recorded(config: ControlConfig, algorithm: TDMPC2Settings) -> str:
     """Check the recorded episodes of a run; returns a line about what was found."""
     files = EpisodeFiles(Path(algorithm.data_dir), task_facts(config.workload))
-    return check_data(files, algorithm, config.effective_lanes)
+    spaces = spaces_of(control_problem(config.workload))
+    return check_data(files, algorithm, config.effective_lanes, spaces)
 
 
 def foreign_weights(config: ControlConfig, path: Path) -> dict[str, Tensor]:

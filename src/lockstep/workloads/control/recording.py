@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lockstep.errors import UserError
 from lockstep.workloads.control.baselines import Act, Player, policy_of
 from lockstep.workloads.control.env import ControlEnv, make_env, task_facts
 from lockstep.workloads.control.episodes import Episode, EpisodeWriter
@@ -22,6 +23,8 @@ def record_episodes(
     Returns how many episodes and steps were written. `player` is the name of one of BASELINES, or a model, which reads
     from `env.steps` when a new episode starts.
     """
+    if settings.images:
+        raise UserError("record: episodes on disk hold numbers, and this run observes images (obs rgb); record another")
     policy = policy_of(player)
     facts = task_facts(settings)
     writer = EpisodeWriter(folder, facts.tasks)

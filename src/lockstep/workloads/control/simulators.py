@@ -4,8 +4,16 @@ from lockstep.envs.simulation import Simulation
 from lockstep.workloads.control import names
 
 
-def open_simulation(task: str, pictures: bool = False) -> Simulation:
-    """Create the simulation of a task; with `pictures`, one that can `render`."""
+def open_simulation(name: str, pictures: bool = False) -> Simulation:
+    """Create the simulation of a task; with `pictures`, one that can `render`.
+
+    `name`: the task's, or RENDERER@TASK for one that is observed as images.
+    """
+    renderer, _, task = name.rpartition("@")
+    if renderer:
+        from lockstep.workloads.control.pixels import PixelSimulation
+
+        return PixelSimulation(task, renderer)
     # Each package is imported only for its own tasks: they are slow to import, and optional.
     if task in names.SUITE:
         from lockstep.workloads.control.suite import SuiteSimulation

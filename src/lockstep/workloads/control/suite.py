@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep.envs.simulation import Floats, Outcome, State
+from lockstep.workloads.control.rays import RayCamera
 
 # Without this, importing dm_control looks for a display. Rendering workers set the variable first (envs/rendering.py).
 os.environ.setdefault("MUJOCO_GL", "disabled")
@@ -24,12 +25,15 @@ _SIDE_CAMERA = {"quadruped": 2}
 class SuiteSimulation:
     """One task of DeepMind Control."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, renderer: str = "mujoco") -> None:
+        """`renderer`: what draws its pictures, as in `ControlSettings.renderer`."""
         self._env = load(task)
         self._physics, self._task = self._env.physics, self._env.task
         spec = self._env.action_spec()
         self._lowest, self._scale = spec.minimum, (spec.maximum - spec.minimum) / 2.0
         self._camera = _SIDE_CAMERA.get(task.partition("-")[0], 0)
+        self._renderer = renderer
+        self._ray_cameras: dict[tuple[int, int], RayCamera] = {}
         self._observation = np.zeros(0, np.float32)
 
     def reset(self, seed: int) -> Floats:
@@ -59,20 +63,31 @@ class SuiteSimulation:
 
     def save(self) -> State:
         """MuJoCo's integration state, which includes the solver's warm start."""
-        return self._physics.get_state(_integration_state())
+        import mujoco
+
+        # MuJoCo's own functions, as older versions of dm_control save positions and velocities only.
+        model, data, kind = self._physics.model.ptr, self._physics.data.ptr, _integration_state()
+        state = np.empty(mujoco.mj_stateSize(model, kind), np.float64)
+        mujoco.mj_getState(model, data, state, kind)
+        return state
 
     def restore(self, seed: int, state: State) -> None:
         """Reset with the episode's seed, which places the targets, then restore the body's state."""
         import mujoco
 
         self.reset(seed)
-        self._physics.set_state(state, _integration_state())
+        model, data = self._physics.model.ptr, self._physics.data.ptr
+        mujoco.mj_setState(model, data, state, _integration_state())
         # Recomputes what derives from positions and velocities, so that the next step continues bitwise exactly.
-        mujoco.mj_step1(self._physics.model.ptr, self._physics.data.ptr)
+        mujoco.mj_step1(model, data)
 
     def render(self, height: int, width: int) -> NDArray[np.uint8]:
         """A frame from the task's own camera."""
-        return self._physics.render(height, width, self._camera)
+        if self._renderer == "mujoco":
+            return self._physics.render(height, width, self._camera)
+        if (height, width) not in self._ray_cameras:
+            self._ray_cameras[height, width] = RayCamera(self._physics.model.ptr, self._camera, height, width)
+        return self._ray_cameras[height, width].draw(self._physics.data.ptr)
 
     def _observe(self) -> Floats:
         parts = self._task.get_observation(self._physics).values()

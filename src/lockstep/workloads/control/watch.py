@@ -27,7 +27,7 @@ def scenes(
 ) -> Iterator[Scene]:
     """Yield a scene per step, endlessly: the same episodes as an evaluation with this seed.
 
-    `player` is a trained model, or the name of one of BASELINES. Without pictures nothing is rendered. `only`: the name
+    `player` is a trained model, or the name of one of BASELINES. Without pictures no scene has one. `only`: the name
     of one task to play; empty = all tasks in turn.
     """
     policy = policy_of(player)
@@ -38,7 +38,9 @@ def scenes(
     def opened(number: int, stage: WorkerPool | None) -> ControlEnv:
         return ControlEnv(facts, torch.tensor([number]), seed, torch.device("cpu"), stage=stage)
 
-    stage = open_stage(lambda pool: opened(first, pool), facts.tasks[0]) if pictures else None
+    # Rays need no OpenGL; a task that MuJoCo draws for its policy needs it even if nobody looks.
+    needs_opengl = facts.renderer == "mujoco" or (pictures and not facts.renderer)
+    stage = open_stage(lambda pool: opened(first, pool), facts.tasks[0]) if needs_opengl else None
     try:
         for number in count(first, apart):
             # A new environment for every episode: episode i is the first of environment i, as in an evaluation.

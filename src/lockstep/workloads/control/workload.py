@@ -57,6 +57,8 @@ class Control(Workload):
             num_elites=4,
             num_pi_trajs=4,
             env_workers=1,
+            num_channels=4,
+            renderer="rays",
             checkpoint_every=5 * 40,
             eval_every=5 * 40,
             eval_episodes=4,
@@ -123,6 +125,8 @@ class Control(Workload):
         if not isinstance(algorithm, TDMPC2Settings):
             return config, []
         config, lines = _for_tdmpc2(config, algorithm, explicit)
+        if config.workload.images:
+            lines.append(_frames_kept(algorithm))
         if algorithm.offline:
             from lockstep.workloads.control.problem import check_recorded
 
@@ -174,6 +178,14 @@ class Control(Workload):
         from lockstep.workloads.control.report import per_task
 
         return per_task(config.workload.tasks, results)
+
+
+def _frames_kept(algorithm: TDMPC2Settings) -> str:
+    """The line of the plan that says how much memory frames take."""
+    # A row has the newest frame before and after its step; older ones are in the rows before it.
+    each = 2 * 3 * names.SIDE * names.SIDE
+    total = algorithm.memory_rows * algorithm.num_envs * each
+    return f"frames       {each:,} bytes a step: {total / 2**30:.2f} GiB over all ranks, and in every checkpoint"
 
 
 def _check_gymnasium(task: str) -> None:

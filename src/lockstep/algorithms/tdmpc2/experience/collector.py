@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.experience.columns import TASK, newest
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
 from lockstep.compute import random
 from lockstep.compute.lane_states import LaneStates, cut, joined
@@ -37,16 +37,17 @@ class Collector:
         tag: str,
         seed: int,
         watch: Stopwatch,
+        frames: int = 1,
         restarts: bool = False,
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `steps`: steps of a round.
 
         `task` (E,), and `mask` (E, A) with zeros for components that a task does not have: on the host; None for one.
-        `restarts`: a resume begins new episodes.
+        `frames`: as in `Spaces`. `restarts`: a resume begins new episodes.
         """
         self.lanes, self.memory, self._restarts = lanes, memory, restarts
         self._env, self._index, self._actor, self._task, self._mask = env, index, actor, task, mask
-        self._tag, self._seed, self._watch = tag, seed, watch
+        self._tag, self._seed, self._watch, self._frames = tag, seed, watch, frames
         self._observation = env.reset()
         # As if an episode had just ended everywhere: the first plans start from zero.
         actor.see(self._observation, torch.ones(env.count, dtype=torch.bool))
@@ -84,8 +85,8 @@ class Collector:
             self.memory.append(
                 number,
                 ended,
-                observation=self._observation,
-                following=following,
+                observation=newest(self._observation, self._frames),
+                following=newest(following, self._frames),
                 action=action,
                 reward=transition.reward,
                 terminated=transition.terminated,

@@ -1,17 +1,14 @@
-"""Offline learning from recorded episodes: a replay buffer that is filled before the run, instead of a collector.
+"""Offline learning from recorded episodes, on the device or streamed from the host, instead of a collector."""
 
-T: steps of an episode, O: observation size, A: action size.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
 
 import psutil
 import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
+from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
+from lockstep.algorithms.tdmpc2.experience.streaming import StreamedSequences, bytes_held
 from lockstep.algorithms.tdmpc2.model.networks import Spaces
 from lockstep.algorithms.tdmpc2.settings import TDMPC2Settings
 from lockstep.distributed.world import World
@@ -21,43 +18,10 @@ from lockstep.rl.replay import bytes_of_row
 from lockstep.rl.sequence_replay import SequenceReplay
 
 
-@dataclass(frozen=True)
-class Episode:
-    """T steps: observation (T + 1, O), action (T, A), reward (T,), terminated (T,)."""
-
-    observation: Tensor
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    task: int
-    """Its number among the tasks of the run that reads or writes it."""
-
-
-class RecordedEpisodes(Protocol):
-    """Recorded episodes, numbered from 0."""
-
-    @property
-    def count(self) -> int:
-        """Number of episodes."""
-
-    @property
-    def steps(self) -> int:
-        """Steps of all episodes together."""
-
-    def lengths(self) -> list[int]:
-        """Steps of each episode."""
-
-    def digest(self) -> str:
-        """A digest that identifies these episodes."""
-
-    def episodes(self, numbers: Iterable[int]) -> Iterator[Episode]:
-        """The episodes with these numbers, in the given order; padded with zeros to the largest task's sizes."""
-
-
 class OfflineData:
     """One cohort's part of the data, with a collector's methods; a resumed run reads it from disk again."""
 
-    def __init__(self, lanes: range, memory: SequenceReplay, data_digest: str) -> None:
+    def __init__(self, lanes: range, memory: SequenceReplay | StreamedSequences, data_digest: str) -> None:
         """`data_digest`: identifies the whole data, not only this part."""
         self.lanes, self.memory, self.data_digest = lanes, memory, data_digest
 
@@ -82,16 +46,18 @@ class OfflineData:
 def read_offline(
     files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, seed: int, lanes: range, world: World
 ) -> OfflineData:
-    """Load these lanes' part of the data: lane i of n has the episodes i, i + n, i + 2n and so on."""
-    total = world.lanes.total
+    """Load these lanes' part of the data, or prepare to stream it: lane i of n has the episodes i, i + n and so on."""
+    total, horizon = world.lanes.total, settings.horizon
     steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
     # All lanes of a cohort share one tensor, so its rows are those of the longest lane. A replay buffer needs room for
     # two sequences, even if the data is shorter.
     rows = max(*steps, 2 * settings.horizon)
     kept = columns(spaces)
     # Before allocating: an error that names the data helps more than an out-of-memory failure.
-    _check_room(settings.data_dir, len(lanes) * rows * bytes_of_row(kept), world.device)
-    memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, settings.horizon)
+    if not _fits(settings, len(lanes) * rows * bytes_of_row(kept), world.device):
+        streamed = StreamedSequences(files, lanes, total, horizon, spaces, seed, world.device)
+        return OfflineData(lanes, streamed, files.digest())
+    memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, horizon)
     filled = dict.fromkeys(lanes, 0)
     # By number and not by cohort, so that a lane has the same episodes on any number of ranks.
     numbers = [number for number in range(files.count) if number % total in lanes]
@@ -112,19 +78,25 @@ def read_offline(
     return OfflineData(lanes, memory, files.digest())
 
 
-def _check_room(data_dir: str, needed: int, device: torch.device) -> None:
-    """Check that data of so many bytes fits into the free memory of the device."""
+def _fits(settings: TDMPC2Settings, needed: int, device: torch.device) -> bool:
+    """Whether data of so many bytes is kept on the device; UserError if it has to be and cannot."""
+    if settings.data_on == "host":
+        return False
     on_gpu = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+    if settings.data_on == "auto":
+        # The networks, their gradients and the plans need room as well.
+        return needed <= free // 2
     if needed > free:
         raise UserError(
-            f"data_dir {data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, but "
-            f"{free / 2**30:.1f} GiB are free on {device}; use more {'GPUs' if on_gpu else 'machines'} (each holds "
-            "only its lanes' part) or fewer files"
+            f"data_dir {settings.data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, but "
+            f"{free / 2**30:.1f} GiB are free on {device}; stream it with data_on host, or use more "
+            f"{'GPUs' if on_gpu else 'machines'} (each holds only its lanes' part)"
         )
+    return True
 
 
-def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int) -> str:
+def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int, spaces: Spaces) -> str:
     """Check before the start that there is data for every lane; returns a line for the plan."""
     # A lane can only sample sequences if at least one of its episodes is as long as the horizon.
     lacking = [lane for lane in range(lanes) if max(files.lengths()[lane::lanes], default=0) < settings.horizon]
@@ -133,4 +105,13 @@ def check_data(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: int) ->
             f"data_dir {settings.data_dir}: {files.count} episode(s) are too few, or too short for a horizon of "
             f"{settings.horizon}, to give each of {lanes} lanes one; record more, or lower --lanes"
         )
-    return f"data         {files.count:,} episodes, {files.steps:,} steps in {settings.data_dir}"
+    kept = bytes_of_row(columns(spaces)) * files.steps / 2**30
+    read = bytes_held(settings.batch_size, settings.horizon, spaces.observation, spaces.action) / 2**20
+    held = {
+        "device": f"{kept:.2f} GiB on the devices",
+        "host": f"streamed, {read:.1f} MiB on the hosts",
+        "auto": f"{kept:.2f} GiB on the devices, or streamed with {read:.1f} MiB on the hosts where it does not fit",
+    }
+    return (
+        f"data         {files.count:,} episodes, {files.steps:,} steps in {settings.data_dir}; {held[settings.data_on]}"
+    )

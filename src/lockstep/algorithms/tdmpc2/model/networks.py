@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.algorithms.tdmpc2.model.discrete import Bins
+from lockstep.algorithms.tdmpc2.model.images import ImageEncoder
 from lockstep.algorithms.tdmpc2.model.layers import Ensemble, StackedLinear, mlp
 from lockstep.compute.random import derive_seed
 from lockstep.rl.target_networks import target_of
@@ -32,6 +33,15 @@ class Spaces:
     """Whether an episode can end by the rules."""
     names: tuple[str, ...] = ()
     """Names of the tasks."""
+    image: tuple[int, int, int] | None = None
+    """Shape of an observation of bytes; None = it is a vector of float32."""
+    frames: int = 1
+    """Frames of an image, stacked along its channels, the oldest first."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of an observation."""
+        return self.image or (self.observation,)
 
     @property
     def action(self) -> int:
@@ -67,6 +77,8 @@ class Sizes:
     bins: Bins = field(default_factory=Bins)
     dropout: float = 0.01
     """Dropout probability after the first layer of the value functions."""
+    channels: int = 32
+    """Channels of the encoder's convolutions, if observations are images."""
 
 
 class WorldModel(nn.Module):
@@ -79,9 +91,7 @@ class WorldModel(nn.Module):
         super().__init__()
         state = sizes.latent + sizes.task
         hidden = [sizes.hidden] * 2
-        # At least one hidden layer, as in the official program.
-        before = [sizes.encoder] * max(sizes.encoder_layers - 1, 1)
-        self.encoder = mlp(spaces.observation + sizes.task, before, sizes.latent, sizes.simplex)
+        self.encoder = _encoder(sizes, spaces)
         self.dynamics = mlp(state + spaces.action, hidden, sizes.latent, sizes.simplex)
         self.reward = mlp(state + spaces.action, hidden, sizes.bins.count)
         self.termination = mlp(state, hidden, 1) if spaces.terminates else None
@@ -94,7 +104,8 @@ class WorldModel(nn.Module):
 
     def encode(self, observation: Tensor, task: Tensor | None) -> Tensor:
         """The latent state of an observation: (..., Z)."""
-        return self.encoder(joined(observation, task))
+        # Images come with one task, which needs no embedding.
+        return self.encoder(observation if task is None else joined(observation, task))
 
     def next(self, latent: Tensor, action: Tensor, task: Tensor | None) -> Tensor:
         """The predicted next latent state: (..., Z)."""
@@ -116,6 +127,14 @@ class WorldModel(nn.Module):
             weight = self.tasks.weight
             # 1e-7 keeps the division finite for an embedding of zeros.
             weight.mul_((1.0 / (weight.norm(dim=1, keepdim=True) + 1e-7)).clamp(max=1.0))
+
+
+def _encoder(sizes: Sizes, spaces: Spaces) -> nn.Sequential:
+    if spaces.image is not None:
+        return ImageEncoder(spaces.image[0], sizes.channels, sizes.latent, sizes.simplex)
+    # At least one hidden layer, as in the official program.
+    before = [sizes.encoder] * max(sizes.encoder_layers - 1, 1)
+    return mlp(spaces.observation + sizes.task, before, sizes.latent, sizes.simplex)
 
 
 def joined(*parts: Tensor | None) -> Tensor:
@@ -227,6 +246,12 @@ def _initialise(model: TDMPC2Model, seed: int) -> None:
             nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.uniform_(module.weight, -_DEVIATION, _DEVIATION, generator=generator)
+        elif isinstance(module, nn.Conv2d):
+            # torch's own initialisation, which the official program keeps, but from our generator.
+            bound = module.weight[0].numel() ** -0.5
+            nn.init.uniform_(module.weight, -bound, bound, generator=generator)
+            assert module.bias is not None
+            nn.init.uniform_(module.bias, -bound, bound, generator=generator)
     # Rewards and values are then predicted as zero everywhere at first, if the bins are symmetric around zero.
     for output in (model.world.reward[-1], model.world.values[-1]):
         assert isinstance(output, nn.Linear | StackedLinear)

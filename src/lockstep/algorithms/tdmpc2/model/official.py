@@ -8,8 +8,10 @@ from torch import Tensor
 from lockstep.config.values import shown
 from lockstep.errors import UserError
 
+_IMAGES = "_encoder.rgb"
 _PREFIXES = {
     "_encoder.state": "world.encoder",
+    _IMAGES: "world.encoder",
     "_dynamics": "world.dynamics",
     "_reward": "world.reward",
     "_termination": "world.termination",
@@ -43,9 +45,17 @@ def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # With the dot, so that `_Qs.params` does not match a longer name.
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(f"{prefix}.")), None)
         if prefix is None:
-            raise UserError(f"tensor {shown(name)} of the checkpoint does not belong to a tdmpc2 world model on states")
-        ours[f"{_PREFIXES[prefix]}.{_inside(name.removeprefix(f'{prefix}.'))}"] = value
+            raise UserError(f"tensor {shown(name)} of the checkpoint does not belong to a tdmpc2 world model")
+        inside = name.removeprefix(f"{prefix}.")
+        ours[f"{_PREFIXES[prefix]}.{_convolution(inside) if prefix == _IMAGES else _inside(inside)}"] = value
     return ours
+
+
+def _convolution(name: str) -> str:
+    """Our name within the image encoder: `0.weight` for `2.weight`."""
+    # There, two layers without weights come before the first convolution, and a ReLU after each.
+    number, _, rest = name.partition(".")
+    return f"{int(number) // 2 - 1}.{rest}" if number.isdigit() else name
 
 
 def _inside(name: str) -> str:

@@ -12,3 +12,6 @@ MODEL_SIZES: Mapping[int, Mapping[str, int]] = {
 """Network sizes by millions of parameters."""
 OtherSizes = Mapping[int, Mapping[str, int]]
 """Sizes, by model_size, that replace those of MODEL_SIZES."""
+
+IMAGE_CELLS = 16
+"""Cells of the image encoder's last convolution, 4 x 4: a latent state has so many features for each channel."""

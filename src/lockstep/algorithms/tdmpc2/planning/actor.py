@@ -41,7 +41,8 @@ class Actor:
         device, count, spaces = index.device, len(index), model.spaces
         # Without a planner the plans are a placeholder of one step, so that states have the same keys.
         horizon = planner.settings.horizon if planner is not None else 1
-        self._seen = HostTransfer(count, {"observation": (spaces.observation,), "continues": (1, 1)}, device)
+        shapes = {"observation": spaces.observation_shape, "continues": (1, 1)}
+        self._seen = HostTransfer(count, shapes, device, ("observation",) if spaces.image else ())
         # Buffers that are changed in place: a recorded plan reads and writes fixed addresses.
         self._mean = torch.zeros((count, horizon, spaces.action), device=device)
         self._clock = torch.zeros((), dtype=torch.int64, device=device)

@@ -3,13 +3,18 @@
 L: lanes, H: horizon, B: samples of a cohort, b: of a lane, A: action size, N: value functions, F: features.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from lockstep.algorithms.tdmpc2 import noise
 from lockstep.algorithms.tdmpc2.experience.columns import TASK
+from lockstep.algorithms.tdmpc2.experience.streaming import StreamedSequences
+from lockstep.algorithms.tdmpc2.model.images import FARTHEST, shifted
 from lockstep.algorithms.tdmpc2.model.networks import Sizes, Spaces
 from lockstep.algorithms.tdmpc2.training.losses import Batch
+from lockstep.compute import random
 from lockstep.rl.sequence_replay import SequenceReplay
 
 
@@ -18,7 +23,7 @@ class Sampler:
 
     def __init__(
         self,
-        memory: SequenceReplay,
+        memory: SequenceReplay | StreamedSequences,
         lanes: range,
         samples: int,
         sizes: Sizes,
@@ -41,7 +46,10 @@ class Sampler:
         # None without dropout, so that nothing is drawn or multiplied.
         drops = self._sizes.dropout > 0
         return Batch(
-            observation=zeros(horizon + 1, count, self._spaces.observation),
+            observation=zeros(
+                *(horizon + 1, count, *self._spaces.observation_shape),
+                dtype=torch.float32 if self._spaces.image is None else torch.uint8,
+            ),
             action=zeros(horizon, count, action),
             reward=zeros(horizon, count),
             terminated=zeros(horizon, count),
@@ -59,18 +67,47 @@ class Sampler:
 
     def fill(self, batch: Batch, update: Tensor) -> None:
         """Fill the batch of an update, in place."""
-        memory, horizon = self._memory, self._memory.length
+        # Streamed sequences are in the batch already: see `stream`.
+        if isinstance(self._memory, SequenceReplay):
+            self._fill_sequences(batch, update, self._memory)
+        self._fill_noise(batch, update)
+        self._fill_dropout(batch, update)
+
+    def stream(self, batches: Sequence[Batch], update: int) -> None:
+        """Copy sequences from the host into the batches of these updates, if episodes are kept there.
+
+        Not a part of a recorded step, which cannot contain what the host does.
+        """
+        if isinstance(self._memory, StreamedSequences):
+            for number, batch in enumerate(batches):
+                self._memory.copy_to(_read_from_episodes(batch), update + number)
+
+    def _fill_sequences(self, batch: Batch, update: Tensor, memory: SequenceReplay) -> None:
+        horizon = memory.length
         place = memory.draw_sequences(update, self._samples)
-        batch.observation[:horizon].copy_(memory.read("observation", place))
-        # Not the next row, which may belong to another episode.
-        batch.observation[horizon].copy_(memory.read("following", place[-1]))
+        if self._spaces.image is None:
+            batch.observation[:horizon].copy_(memory.read("observation", place))
+            # Not the next row, which may belong to another episode.
+            batch.observation[horizon].copy_(memory.read("following", place[-1]))
+        else:
+            self._fill_images(batch, place, update, memory)
         for name in ("action", "reward", "terminated"):
             getattr(batch, name).copy_(memory.read(name, place))
         if batch.task is not None:
             # The task of the first step: a sequence lies within one episode.
             batch.task.copy_(memory.read(TASK, place[0]))
-        self._fill_noise(batch, update)
-        self._fill_dropout(batch, update)
+
+    def _fill_images(self, batch: Batch, place: Tensor, update: Tensor, memory: SequenceReplay) -> None:
+        """Stacks of frames, each shifted by up to FARTHEST pixels, so that the encoder cannot rely on exact places."""
+        rows = len(place) + 1
+        stacks = memory.stacked("observation", place, self._spaces.frames)
+        last = torch.cat((stacks[-1, :, 1:], memory.read("following", place[-1]).unsqueeze(1)), 1)
+        images = torch.cat((stacks, last.unsqueeze(0))).flatten(2, 3).flatten(0, 1)
+        number = torch.arange(rows * self._samples, device=place.device)
+        words = random.random_words(self._seed, "shift", self._lane[:, None], update, number)[:2]
+        # Multiply and shift, as for positions: whole numbers from -FARTHEST to FARTHEST, equal on every device.
+        moves = (self._by_sample(((word * (2 * FARTHEST + 1)) >> 32) - FARTHEST, rows).flatten() for word in words)
+        batch.observation.copy_(shifted(images, *moves).view_as(batch.observation))
 
     def _fill_noise(self, batch: Batch, update: Tensor) -> None:
         horizon, action = self._memory.length, self._spaces.action
@@ -99,3 +136,10 @@ class Sampler:
     def _by_sample(self, numbers: Tensor, rows: int) -> Tensor:
         """(L, rows x b x ...) numbers drawn per lane -> (rows, L x b, ...)."""
         return numbers.view(len(self._lane), rows, self._samples, -1).transpose(0, 1).flatten(1, 2)
+
+
+def _read_from_episodes(batch: Batch) -> dict[str, Tensor]:
+    """The tensors of a batch that come from episodes and are not drawn."""
+    names = ("observation", "action", "reward", "terminated")
+    read: dict[str, Tensor] = {name: getattr(batch, name) for name in names}
+    return read if batch.task is None else {**read, TASK: batch.task}

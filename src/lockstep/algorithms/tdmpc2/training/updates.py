@@ -53,6 +53,7 @@ class Training:
         self._samplers = samplers
         # The number of the next gradient update, on the device, where a recorded step reads and advances it.
         self._number = torch.zeros((), dtype=torch.int64, device=world.device)
+        self._next = 0  # the same on the host, which streams the sequences of updates by their numbers
         self.totals = Totals(len(samplers), world.device)
         self._fill: Callable[[], None] = part(self._filled)
         self._move_world: Callable[[], Any] = part(self._world_moved)
@@ -62,12 +63,16 @@ class Training:
     def begin(self, updates: int, rate: float) -> None:
         """Start a round after so many gradient updates, with this learning rate."""
         self._number.fill_(updates)
+        self._next = updates
         self._world_optimizer.set_rate(rate)
         self._policy_optimizer.set_rate(rate)
         self.totals.clear()
 
     def step(self) -> None:
         """Take one step. Called by every rank."""
+        for sampler, batches in zip(self._samplers, self._batches, strict=True):
+            sampler.stream(batches, self._next)
+        self._next += self._settings.sync_freq
         self._step()
 
     def _stepped(self) -> None:
