@@ -155,3 +155,20 @@ def test_after_a_rank_that_was_too_slow_others_are_tried_only_if_ranks_can_start
     assert measure(config, 22.0).problem == "no update within 22 s" and pool.calls == 1
     assert measure(config, 22.0).problem == "not tried, the minute is over" and pool.calls == 1
     assert measure(config, 25.0).problem == "no update within 5 s" and pool.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "tried"),
+    [("cuda", "auto", "graphs"), ("cuda", "default", "default"), ("cuda", "none", "none"), ("cpu", "auto", "auto")],
+)
+def test_on_a_gpu_nothing_is_compiled_for_a_trial_unless_asked_for(device, asked, tried):
+    class Pool:
+        size = 1
+
+        def run(self, function, workload, text, *_, timeout):
+            self.text = text
+            return [{"steps": 1, "seconds": 1.0}]
+
+    pool, config = Pool(), registry.load("snake").preset("base").replace(compile=asked)
+    autotune.on_ranks(pool, "a:b", "snake", device)(config, 20.0)
+    assert f"\ncompile: {tried}\n" in pool.text

@@ -92,8 +92,13 @@ class RunSettings(Settings):
     """Updates between comparisons of the weights' hash over all ranks; 0 = only at checkpoints."""
     precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], Spelling("amp", "bf16")] = "auto"
     """Arithmetic of the networks; auto = bf16 on a GPU that has it, else fp32."""
-    compile: Annotated[Literal["auto", "none", "default"], Spelling("true", "auto"), Spelling("false", "none")] = "auto"
-    """Use torch.compile: auto = on a GPU where kernels can be built, none = never, default = always."""
+    compile: Annotated[
+        Literal["auto", "none", "graphs", "default"], Spelling("true", "auto"), Spelling("false", "none")
+    ] = "auto"
+    """Use torch.compile: auto = on a GPU where kernels can be built, none = never, default = always.
+
+    On a GPU work is recorded as CUDA graphs, too, except with none; graphs = recorded, but not compiled.
+    """
     deterministic: bool = True
     """Same bits when a run is repeated or resumed; off = faster GPU kernels, and only in fast."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

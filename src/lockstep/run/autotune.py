@@ -52,8 +52,10 @@ def fastest(
     attempts = []
     for config in candidates:
         left = end - clock()
-        # At most half of what is left for one of them, so that a slow one does not keep the others from being tried.
-        attempts.append(measure(config, left / 2) if left > _SECONDS else _not_tried(config))
+        # A part of what is left for each, so that a slow one does not keep the others from being tried. More for the
+        # first, which others are compared with: on a GPU kernels that all sizes use are built in it.
+        most = left / 2 if attempts else left * 2 / 3
+        attempts.append(measure(config, most) if left > _SECONDS else _not_tried(config))
     best = max(attempts, key=lambda attempt: attempt.speed)
     chosen = best if best.speed > GAIN * attempts[0].speed else attempts[0]
     names = sorted({name for config in candidates for name in config.differences(candidates[0])})
@@ -86,7 +88,11 @@ def on_ranks(pool: RankPool, function: str, workload: str, device: str, start: f
         if killed and (seconds := seconds - start) < _SECONDS:
             return _not_tried(config)
         killed = False
-        text = to_yaml(config.for_world(pool.size).replace(device=device, autotune=False))
+        tried = config.for_world(pool.size).replace(device=device, autotune=False)
+        if device == "cuda" and tried.run.compile == "auto":
+            # Compiling takes longer for each size than all measurements together may.
+            tried = tried.replace(compile="graphs")
+        text = to_yaml(tried)
         arguments = (workload, text, _WARM_UPS.get(device, 1), min(_SECONDS, seconds / 4))
         try:
             done = pool.run(function, *arguments, timeout=seconds)
