@@ -2,7 +2,7 @@
 
 import torch
 
-from lockstep.compute.lanewise import Lanewise
+from lockstep.compute.lanewise import Lanewise, lanes_of
 
 CPU = torch.device("cpu")
 
@@ -64,3 +64,10 @@ def test_a_single_lane_is_never_tried():
     network = Network()
     Lanewise(network, 1, CPU).begin(torch.ones(4))
     assert network.sizes == []
+
+
+def test_a_lane_begins_in_memory_where_it_would_alone():
+    rows = torch.arange(32.0).view(8, 4)
+    first, second = lanes_of(rows[:2], 2)
+    assert first.data_ptr() == rows.data_ptr() and second.data_ptr() % 64 == 0
+    assert torch.equal(second, rows[1:2])

@@ -1,8 +1,9 @@
 """Several batches of environments behave as one."""
 
+import pytest
 import torch
 
-from lockstep.envs.split_env import SplitEnv, in_cohorts
+from lockstep.envs.split_env import SplitEnv, in_cohorts, of_each_batch
 from lockstep.envs.vector_env import Transition
 
 
@@ -58,3 +59,28 @@ def test_a_state_is_loaded_by_any_division_into_parts():
 
 def test_environments_that_may_be_together_are_one_batch():
     assert isinstance(in_cohorts(Counter, torch.arange(4), 2, together=True), Counter)
+
+
+class Silent(Counter):
+    """Leaves out what says nothing: the last observation and facts, where no episode ended."""
+
+    def step(self, action):
+        transition = super().step(action)
+        if not transition.terminated.any():
+            transition.final_observation, transition.info = None, {}
+        return transition
+
+
+@pytest.mark.parametrize("first", [[9, 0], [0, 8]])
+def test_what_one_part_leaves_out_the_others_keep(first):
+    env = in_cohorts(Silent, torch.tensor([0, 1]), 2, together=False)
+    transition = env.step(torch.tensor(first) + 1)
+    values = torch.tensor([0, 1]) + torch.tensor(first) + 1
+    assert transition.final_observation.flatten().tolist() == values.tolist()
+    assert transition.info["size"].tolist() == [float(value >= 10) for value in values]
+
+
+def test_a_function_of_an_environment_is_asked_of_every_part():
+    split, whole = (in_cohorts(Counter, torch.arange(4), cohorts, together=False) for cohorts in (2, 1))
+    for env in (split, whole):
+        assert of_each_batch(env, lambda part: part._index * 2).tolist() == [0, 2, 4, 6]

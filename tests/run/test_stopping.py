@@ -122,26 +122,44 @@ def test_closed_points_ask_nobody():
     points("acting")
 
 
+def by_backward(model):
+    model(torch.ones(1, 2)).sum().backward()
+
+
+def by_grad(model):
+    torch.autograd.grad(model(torch.ones(1, 2)).sum(), list(model.parameters()))
+
+
 @pytest.mark.parametrize("comes_in", ["forward", "backward"])
-def test_alone_an_update_is_left_between_two_layers(comes_in):
+@pytest.mark.parametrize("learn", [by_backward, by_grad])
+def test_alone_an_update_is_left_between_two_layers(comes_in, learn):
     told = []
     points = SafePoints(World(), lambda: PREEMPTED if told else 0)
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
-    points.watch_layers(model)
-    if comes_in == "forward":
-        model[1].register_forward_hook(lambda *_: told.append(True))
-    else:
-        model[2].weight.register_hook(lambda _: told.append(True))
-    # An evaluation has points of its own, and a short update is finished.
-    for way in ({"is_open": True}, {"is_open": False, "in_update": True}):
-        points.open(**way)
-        model(torch.ones(1, 2)).sum().backward()
-        told.clear()
-    model.zero_grad()
-    points.open(True, in_update=True)
-    with pytest.raises(UpdateAbandoned):
-        model(torch.ones(1, 2)).sum().backward()
-    assert model[0].weight.grad is None
+    with points.watching_layers(model):
+        if comes_in == "forward":
+            model[1].register_forward_hook(lambda *_: told.append(True))
+        else:
+            model[2].weight.register_hook(lambda _: told.append(True))
+        # An evaluation has points of its own, and a short update is finished.
+        for way in ({"is_open": True}, {"is_open": False, "in_update": True}):
+            points.open(**way)
+            learn(model)
+            told.clear()
+        model.zero_grad()
+        points.open(True, in_update=True)
+        with pytest.raises(UpdateAbandoned):
+            learn(model)
+        assert model[0].weight.grad is None
+    # Afterwards the model is as it was.
+    learn(model)
+
+
+def test_layers_are_watched_without_hooks_of_their_own():
+    # Some compute differently, in other bits, if they have any.
+    model = nn.Linear(2, 2)
+    with SafePoints(World(), lambda: 0).watching_layers(model):
+        assert not model._forward_pre_hooks
 
 
 def test_a_request_of_any_rank_ends_the_update_on_all(ranks):

@@ -1,6 +1,5 @@
 """Command-line arguments: which belong to the verb itself and which set fields of the run's configuration."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +37,7 @@ def take_subject(arguments: Sequence[str], what: str, help_for: Callable[[list[s
 def repeated(arguments: Sequence[str]) -> list[str]:
     """A line for each flag that a command has twice, with different values: the last one counts."""
     lines, values = [], dict[str, str]()
-    for word, following in itertools.pairwise([*arguments, "--"]):
+    for word, following in pairwise([*arguments, "--"]):
         name, equals, value = word.partition("=")
         if not equals and (not word.startswith("--") or following.startswith("--")):
             continue  # Neither a field nor a flag with a value.

@@ -96,7 +96,8 @@ def evaluate(arguments: list[str]) -> int:
     if target:
         _store(results, target, asked_for=bool(options.output))
     if options.policy == TRAINED and not options.json and not options.quiet:
-        suggest(f"lockstep play {shlex.quote(text)}", f"lockstep export {shlex.quote(text)}")
+        named = shlex.quote(str(subject.path))
+        suggest(f"lockstep play {named}", f"lockstep export {named}")
     return 0
 
 

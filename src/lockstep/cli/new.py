@@ -82,6 +82,9 @@ def examples(arguments: list[str]) -> int:
     return 0
 
 
+_EXAMPLE_KINDS = {".py", ".sbatch", ".yaml", ".sh"}
+
+
 def example_files() -> dict[str, Path]:
     """The examples by their names: maze for maze.py, slurm/train.sbatch for a file in a folder."""
     package = Path(__file__).parents[1]
@@ -90,7 +93,8 @@ def example_files() -> dict[str, Path]:
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:
         raise UserError(f"{places[0]}: the examples are missing; install lockstep-train again")
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+    # Not all files: an example that was run there leaves runs and caches behind.
+    found = (path for path in sorted(folder.rglob("*")) if path.suffix in _EXAMPLE_KINDS and "runs" not in path.parts)
     return {path.relative_to(folder).as_posix().removesuffix(".py"): path for path in found}
 
 

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Branches:
-    """Runs up to `count` functions side by side: on a GPU each on a stream of its own, else one after the other.
+    """Runs `count` functions side by side: on a GPU each on a stream of its own, else one after the other.
 
     Kernels keep their shapes, and so their bits; only their start no longer waits for the branch before. Inside a
     recorded graph the branches are recorded too, and one launch starts them all.
@@ -27,11 +27,15 @@ class Branches:
             return [function() for function in functions]
         main = torch.cuda.current_stream(self._device)
         results = []
-        for stream, function in zip(self._streams, functions, strict=False):
+        for stream, function in zip(self._streams, functions, strict=True):
             stream.wait_stream(main)
+            # Autocast keeps weights in their short format for whoever comes next; the next branch would not wait for
+            # the copy.
+            torch.clear_autocast_cache()
             with torch.cuda.stream(stream):
                 results.append(function())
+        torch.clear_autocast_cache()
         # After all of them were started: waiting earlier would line them up again.
-        for stream in self._streams[: len(functions)]:
+        for stream in self._streams:
             main.wait_stream(stream)
         return results

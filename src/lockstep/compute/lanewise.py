@@ -10,6 +10,8 @@ from lockstep.compute.branches import Branches
 from lockstep.compute.row_invariance import same_bits_in_groups
 
 _ROWS_TRIED = 256
+# In bytes; the largest that kernels look at.
+_ALIGNMENT = 64
 
 Rowwise = Callable[..., Sequence[Tensor]]
 """Tensors (E, ...) -> tensors (E, ...); a row of the results depends on the same row of the arguments alone."""
@@ -45,7 +47,7 @@ class Lanewise:
             self._at_once = self._agrees(rows)
 
     def _apart(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
-        parts = zip(*(part.chunk(self._lanes) for part in rows), strict=True)
+        parts = zip(*(lanes_of(part, self._lanes) for part in rows), strict=True)
         results = self._branches.run([partial(self._function, *part) for part in parts])
         return tuple(torch.cat(column) for column in zip(*results, strict=True))
 
@@ -56,6 +58,11 @@ class Lanewise:
             same_bits_in_groups(self._function, [_disturbed(part, trial) for part in rows], self._lanes)
             for trial in trials
         )
+
+
+def lanes_of(rows: Tensor, lanes: int) -> list[Tensor]:
+    """The rows of each lane, placed in memory as if they were alone: kernels may be chosen by where data begins."""
+    return [part if part.data_ptr() % _ALIGNMENT == 0 else part.clone() for part in rows.chunk(lanes)]
 
 
 def _disturbed(rows: Tensor, trial: int) -> Tensor:

@@ -51,13 +51,13 @@ class _Trace(TorchDispatchMode):
         name = func.overloadpacket.__name__
         outputs = result if isinstance(result, tuple | list) else (result,)
         numbers = [output for output in outputs if isinstance(output, Tensor) and output.is_floating_point()]
-        if name in _SUMS:
-            # Copies: a later operation may work in place.
-            self.sums += [output.clone() for output in numbers]
-        # Plain sums are rounded correctly; a scaled one is computed with or without rounding the product first.
-        elif name in _TRUSTED or (name in ("add", "add_") and (kwargs or {}).get("alpha", 1) == 1):
-            pass
-        elif not all(output.is_contiguous() and output.numel() % _WHOLE_VECTORS == 0 for output in numbers):
+        # Plain additions are rounded correctly; with a factor it depends on whether the product is rounded first.
+        if name in _TRUSTED or (name in ("add", "add_") and (kwargs or {}).get("alpha", 1) == 1):
+            return result
+        # Of operations that are not known, too: they may contain sums. Copies, as a later one may work in place.
+        self.sums += [output.clone() for output in numbers]
+        whole = all(output.is_contiguous() and output.numel() % _WHOLE_VECTORS == 0 for output in numbers)
+        if name not in _SUMS and not whole:
             self.leftovers.add(name)
         return result
 

@@ -166,13 +166,16 @@ def local_gradient(
     loss: nn.Module, flat: FlatGradient, vector: Tensor, micro_batches: Sequence[Batch], precision: Precision
 ) -> Metrics:
     """Put the gradient of one cohort into a vector; returns its metrics."""
-    views, metrics = flat.views(vector), []
+    # Frozen weights keep a gradient of zero.
+    trained = [(p, view) for p, view in zip(flat.parameters, flat.views(vector), strict=True) if p.requires_grad]
+    parameters, views = zip(*trained, strict=True)
+    metrics = []
     vector.zero_()
     for batch in micro_batches:
         with precision.autocast():
             share, found = loss(batch)
         # Not `backward`, which adds to each parameter's one `grad`: lanes beside this one would add to it too.
-        gradients = torch.autograd.grad(share * precision.scale, flat.parameters, allow_unused=True)
+        gradients = torch.autograd.grad(share * precision.scale, parameters, allow_unused=True)
         torch_private.accumulate(views, gradients)
         metrics.append(found)
     return add_metrics(metrics)

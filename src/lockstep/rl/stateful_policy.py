@@ -43,9 +43,15 @@ class StatefulPolicy:
         """Start a rollout at these observations."""
         self._answers.begin(observation, *self.memory)
 
-    def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and values for the current observation; advances the memory."""
-        logits, value, *memory = self._answers(observation, *self.memory)
+    def act(self, observation: Tensor) -> Sequence[Tensor]:
+        """Logits and values for the current observation, or what a network without values returns.
+
+        Advances the memory.
+        """
+        answers = self._answers(observation, *self.memory)
+        if not self.memory:
+            return answers
+        logits, value, *memory = answers
         self.remember(memory)
         return logits, value
 
@@ -61,8 +67,8 @@ class StatefulPolicy:
     def ask(self, observation: Tensor, *memory: Tensor) -> Sequence[Tensor]:
         """Logits, values and the memory afterwards, for any number of rows with their memory."""
         if not memory:
-            logits, value = self._network(observation)
-            return logits, value
+            answers: Sequence[Tensor] = self._network(observation)
+            return answers
         logits, value, after = self._network(observation, memory)
         return logits, value, *after
 

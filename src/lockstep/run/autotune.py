@@ -49,7 +49,7 @@ def fastest(
 
     end: when to stop trying, by the clock.
     """
-    attempts = []
+    attempts: list[Attempt] = []
     for config in candidates:
         left = end - clock()
         # A part of what is left for each, so that a slow one does not keep the others from being tried. More for the

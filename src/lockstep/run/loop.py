@@ -1,5 +1,6 @@
 """The training loop decides *when* to step, compare, log, evaluate, save and stop; the learner decides *what*."""
 
+import contextlib
 import time
 from functools import partial
 from typing import Any, Protocol
@@ -65,12 +66,12 @@ class Loop:
 
     def run(self) -> None:
         """Train until done; raises when the world agreed to stop early. Called by every rank."""
-        with StopRequest(self._display.answer) as request:
+        with StopRequest(self._display.answer) as request, contextlib.ExitStack() as stack:
             safe_points = SafePoints(self._world, lambda: request.flag)
             self._learner.safe_point = safe_points
             # Compiled functions are traced through, and a GPU's are short.
             if self._world.size == 1 and self._world.device.type == "cpu" and self._config.run.compile != "default":
-                safe_points.watch_layers(self._learner.model)
+                stack.enter_context(safe_points.watching_layers(self._learner.model))
             if left := self.notes.pop(AFTER_UPDATE, None):
                 self._journal.take_up(left["reports"])
                 # A copy: a checkpoint that is being written may hold the same note.

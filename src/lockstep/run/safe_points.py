@@ -1,10 +1,12 @@
 """Safe points: places in a long update or evaluation at which all ranks can abandon it, to stop within seconds."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lockstep.distributed.world import World
 
@@ -45,16 +47,20 @@ class SafePoints:
         self._open, self._paces, self._asked = is_open, {}, time.monotonic()
         self._in_update = in_update
 
-    def watch_layers(self, model: nn.Module) -> None:
+    @contextlib.contextmanager
+    def watching_layers(self, model: nn.Module) -> Iterator[None]:
         """Leave an update between two layers as well, forward and backward: a large batch takes a CPU a minute.
 
         For a world of one. Several ranks would have to ask each other in the midst of the exchange of gradients.
         """
-        for module in model.modules():
-            module.register_forward_pre_hook(self._layer)
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._layer)
+        # For all modules together: some compute differently, and in other bits, if they have hooks of their own.
+        handles = [register_module_forward_pre_hook(self._layer)]
+        handles += [parameter.register_hook(self._layer) for parameter in model.parameters() if parameter.requires_grad]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _layer(self, *_: object) -> None:
         if self._open and self._in_update and (request := self._requested()):

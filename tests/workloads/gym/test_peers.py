@@ -76,7 +76,7 @@ def test_an_update_is_that_of_stable_baselines3():
         return np.clip((observation.numpy() - mean) / deviation, -10, 10).astype(np.float32)
 
     learner.step()
-    collector = learner._collectors[0]
+    collector = learner._collector
     rollout, buffer = collector.rollout, model.rollout_buffer
     assert rollout.bootstrap.count_nonzero() == ENVS, "each environment's episode was cut off once"
     reward = (rollout.reward * learner._reward_scale.factor).clamp(-10, 10) + rollout.bootstrap

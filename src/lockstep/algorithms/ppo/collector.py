@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from lockstep.compute.lanewise import Lanewise
 from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
+from lockstep.envs.split_env import of_each_batch
 from lockstep.envs.vector_env import BatchedEnv, Transition
 from lockstep.reporting.metrics import Stat, Stats
 from lockstep.rl.distributions import ActionFamily
@@ -140,7 +141,7 @@ class Collector:
                 noise = self._noise[step] if isinstance(step, int) else self._noise.index_select(0, step).squeeze(0)
                 action, bounded, log_probability, value, *after = self._decide(self._observation, noise, *memory)
             else:
-                action = self._actions.sample_of(teacher(self.env))
+                action = self._actions.sample_of(of_each_batch(self.env, teacher))
                 bounded, log_probability, value, *after = self._judge(self._observation, action, *memory)
             self.rollout.write(
                 step, observation=self._observation, action=action, log_probability=log_probability, value=value

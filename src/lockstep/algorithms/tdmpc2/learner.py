@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lockstep.algorithms.tdmpc2.experience.collector import Collector
 from lockstep.algorithms.tdmpc2.experience.columns import TASK, columns
-from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, read_offline
+from lockstep.algorithms.tdmpc2.experience.offline import OfflineData, fits_on_device, read_offline
 from lockstep.algorithms.tdmpc2.experience.recorded import RecordedEpisodes
 from lockstep.algorithms.tdmpc2.model.networks import TDMPC2Model
 from lockstep.algorithms.tdmpc2.planning.actor import Actor
@@ -195,7 +195,12 @@ class TDMPC2Learner(Learner):
         settings, world = self._settings, self._world
         if not settings.offline:
             return self._collector(lanes)
-        return read_offline(self._files, settings, self._spaces, self._run.seed, lanes, world)
+        return read_offline(self._files, settings, self._spaces, self._run.seed, lanes, world, self._data_on_device)
+
+    @functools.cached_property
+    def _data_on_device(self) -> bool:
+        # Asked once for all cohorts: each of them alone might fit.
+        return fits_on_device(self._files, self._settings, self._spaces, self._world)
 
     @functools.cached_property
     def _files(self) -> RecordedEpisodes:

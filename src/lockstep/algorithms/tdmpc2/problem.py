@@ -51,7 +51,7 @@ def spaces_of(problem: EnvProblem, episodic: bool | None = None) -> Spaces:
         tasks.terminates if episodic is None else episodic,
         tasks.names,
         image,
-        problem.frames if isinstance(problem, TDMPC2Problem) and problem.frames else 1,
+        problem.frames if isinstance(problem, TDMPC2Problem) and stacked else 1,
     )
 
 

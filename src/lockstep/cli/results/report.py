@@ -106,7 +106,9 @@ def compare_runs(arguments: list[str]) -> int:
     found = compare(*(_group(side, Path(options.runs_dir)) for side in sides))
     print(json.dumps(found.to_json()) if options.json else "\n".join(comparison_text.lines(found)))
     if not options.json:
-        suggest(shlex.join(["lockstep", "report", *(name for side in sides for name in side.split(",") if name)]))
+        names = [name for side in sides for name in side.split(",") if name]
+        place = ["--runs-dir", options.runs_dir] if options.runs_dir != CompareOptions().runs_dir else []
+        suggest(shlex.join(["lockstep", "report", *names, *place]))
     return 0
 
 

@@ -43,18 +43,34 @@ class OfflineData:
         """Nothing to restore."""
 
 
+def fits_on_device(files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, world: World) -> bool:
+    """Whether the data of all lanes of a rank is kept on its device; UserError if it has to be and cannot."""
+    # Before allocating: an error that names the data helps more than an out-of-memory failure.
+    lanes = world.lanes.mine
+    rows = _rows(files, settings, lanes, world.lanes.total)
+    return _fits(settings, len(lanes) * rows * bytes_of_row(columns(spaces)), world.device)
+
+
+def _rows(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: range, total: int) -> int:
+    """Rows of a tensor that these lanes share: those of the longest lane."""
+    steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
+    # A replay buffer needs room for two sequences, even if the data is shorter.
+    return max(*steps, 2 * settings.horizon)
+
+
 def read_offline(
-    files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, seed: int, lanes: range, world: World
+    files: RecordedEpisodes,
+    settings: TDMPC2Settings,
+    spaces: Spaces,
+    seed: int,
+    lanes: range,
+    world: World,
+    on_device: bool,
 ) -> OfflineData:
     """Load these lanes' part of the data, or prepare to stream it: lane i of n has the episodes i, i + n and so on."""
     total, horizon = world.lanes.total, settings.horizon
-    steps = [sum(lengths) for lengths in (files.lengths()[lane::total] for lane in lanes)]
-    # All lanes of a cohort share one tensor, so its rows are those of the longest lane. A replay buffer needs room for
-    # two sequences, even if the data is shorter.
-    rows = max(*steps, 2 * settings.horizon)
-    kept = columns(spaces)
-    # Before allocating: an error that names the data helps more than an out-of-memory failure.
-    if not _fits(settings, len(lanes) * rows * bytes_of_row(kept), world.device):
+    rows, kept = _rows(files, settings, lanes, total), columns(spaces)
+    if not on_device:
         streamed = StreamedSequences(files, lanes, total, horizon, spaces, seed, world.device)
         return OfflineData(lanes, streamed, files.digest())
     memory = SequenceReplay(lanes, rows, 1, kept, seed, world.device, horizon)

@@ -33,6 +33,9 @@ def is_official(weights: Mapping[str, Tensor]) -> bool:
     return all(any(name.startswith(prefix) for name in weights) for prefix in ("_encoder.", "_dynamics.", "_pi."))
 
 
+_CONVOLUTIONS = {"2": 0, "4": 1, "6": 2, "8": 3}
+
+
 def converted(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """An official state dict with our names, without derived tensors."""
     ours: dict[str, Tensor] = {}
@@ -55,7 +58,7 @@ def _convolution(name: str) -> str:
     """Our name within the image encoder: `0.weight` for `2.weight`."""
     # There, two layers without weights come before the first convolution, and a ReLU after each.
     number, _, rest = name.partition(".")
-    return f"{int(number) // 2 - 1}.{rest}" if number.isdigit() else name
+    return f"{_CONVOLUTIONS[number]}.{rest}" if number in _CONVOLUTIONS else name
 
 
 def _inside(name: str) -> str:

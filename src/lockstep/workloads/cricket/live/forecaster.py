@@ -64,6 +64,8 @@ class MatchForecaster:
 
     def __init__(self, config: CricketConfig, learner: SupervisedLearner, world: World) -> None:
         self._config, self._learner, self._world = config, learner, world
+        # For good: threads that play games out share the model, and none may set it back while another computes.
+        learner.model.eval()
         self._predictor = Predictor(config, learner, world)
 
     @cached_property

@@ -45,7 +45,8 @@ def play_out(
     """
     size = min(_BATCH, -(-games // workers))
     numbers = [np.arange(start, min(start + size, games)) for start in range(0, games, size)]
-    # Threads, since NumPy computes the features without holding Python's lock. A game is the same in any batch.
+    # Threads, since NumPy computes the features without holding Python's lock. In any batch a game has random numbers
+    # of its own.
     with ThreadPoolExecutor(workers) as pool:
         parts = list(pool.map(lambda those: _batch(at, ball, model, expected, those, seed), numbers))
     return Endings(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "second", "target")))

@@ -118,8 +118,8 @@ class TableFile:
                 # strict: raise on malformed quoting instead of guessing what was meant.
                 reader = csv.reader(self._lines(stream), strict=True)
                 header = next(reader, None)
-                if header is None:
-                    raise self.wrong(f"is empty; needed: a header row and {self.holds} below it")
+                if not header:
+                    raise self.wrong(f"begins without a header; needed: a row of names and {self.holds} below it")
                 header, symbol, first = self.begun(header, reader)
                 columns, symbol = self._columns(header, symbol)
                 for number, fields in enumerate(reader, start=first):
