@@ -88,19 +88,17 @@ def _be_the_child(words, command, out, err):
 
 def _watch(folder):
     """What a page of `lockstep watch` asks for; the server itself would not end."""
+    from lockstep.watch.curve_parts import View
     from lockstep.watch.library import Library
 
     library = Library(folder)
     while library.refresh():
         pass
     found = library.overview()
-    keys, span = [row["id"] for row in found["runs"]], (-1e99, 1e99)
-    curves = [
-        ask(keys, tag, axis, 5, span, 20)
-        for ask in (library.series, library.bands)
-        for tag in found["tags"]
-        for axis in ("step", "time")
-    ]
+    keys = [row["id"] for row in found["runs"]]
+    views = [View(axis, 5, (-1e99, 1e99), 20) for axis in ("step", "time")]
+    curves = [library.series(dict.fromkeys(keys), tag, view) for tag in found["tags"] for view in views]
+    curves += [library.bands(keys, tag, view) for tag in found["tags"] for view in views]
     print(json.dumps([found, curves, [library.details(key) for key in keys]], allow_nan=False))
     return 0
 

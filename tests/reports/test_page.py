@@ -137,7 +137,7 @@ def test_no_torch_is_imported(record):
         (["missing"], "neither a run"),
         (["a", "--out", "runs"], "is a directory"),
         (["a", "--out", "no/where.html"], "does not exist"),
-        (["a", "--png", "file"], "not written"),
+        (["a", "--png", "file"], "is a file; give a folder"),
         (["a", "--films"], "the nearest name is"),
     ],
 )
