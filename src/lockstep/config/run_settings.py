@@ -95,10 +95,7 @@ class RunSettings(Settings):
     compile: Annotated[
         Literal["auto", "none", "graphs", "default"], Spelling("true", "auto"), Spelling("false", "none")
     ] = "auto"
-    """Use torch.compile: auto = on a GPU where kernels can be built, none = never, default = always.
-
-    On a GPU work is recorded as CUDA graphs, too, except with none; graphs = recorded, but not compiled.
-    """
+    """torch.compile: auto = on GPUs where kernels can be built, none = never, default = always, graphs = record only."""
     deterministic: bool = True
     """Same bits when a run is repeated or resumed; off = faster GPU kernels, and only in fast."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
