@@ -95,7 +95,7 @@ class RunSettings(Settings):
     compile: Annotated[
         Literal["auto", "none", "graphs", "default"], Spelling("true", "auto"), Spelling("false", "none")
     ] = "auto"
-    """torch.compile: auto = on GPUs where kernels can be built, none = never, default = always, graphs = record only."""
+    """torch.compile: auto = on GPUs that can build kernels, none = never, default = always, graphs = record only."""
     deterministic: bool = True
     """Same bits when a run is repeated or resumed; off = faster GPU kernels, and only in fast."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
