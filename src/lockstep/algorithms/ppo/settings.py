@@ -85,11 +85,11 @@ class PPOSettings(AlgorithmSettings):
         return self.n_envs * self.n_steps
 
     def sizes_alike(self, given: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Other numbers of environments and steps for the same batches: rollouts as large as these, or half of it.
+        """Other numbers of environments and steps for a rollout of the same size.
 
-        Batch and epochs stay, so the gradient steps per sample do. Rollouts never grow, which would make the samples
-        older, and leave at least 50 updates of a run whose length is given; n_steps is at least half of what it was,
-        and at least 16.
+        Rollout, batch and epochs stay, so the gradient steps per sample and the age of the samples do: smaller rollouts
+        were seen to learn worse at equal steps. Only a run whose length is given has them halved, until at least 50
+        updates fit into it. n_steps is at least half of what it was, and at least 16.
         """
         # A preset's length and sizes were chosen for each other.
         fewest = FEWEST_UPDATES if self.length_field in given else 1
@@ -99,11 +99,11 @@ class PPOSettings(AlgorithmSettings):
             (round(self.n_envs * more), round(self.n_steps * longer), abs(math.log2(longer)))
             for more in ([1.0] if "n_envs" in given else powers)
             for longer in ([1.0] if "n_steps" in given else powers[1:4])
-            if most / 2 <= self.n_envs * more * self.n_steps * longer <= most
+            if most / 2 < self.n_envs * more * self.n_steps * longer <= most
             and self.n_steps * longer >= min(self.n_steps, SHORTEST_ROLLOUT)
         ]
-        # The largest rollouts first, and among those the ones with the steps that were asked for.
-        for n_envs, n_steps, _ in sorted(found, key=lambda size: (-size[0] * size[1], size[2])):
+        # The steps that were asked for come first.
+        for n_envs, n_steps, _ in sorted(found, key=lambda size: size[2]):
             yield {"n_envs": n_envs, "n_steps": n_steps}
         if not found:
             yield {}

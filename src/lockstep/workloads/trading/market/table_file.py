@@ -10,6 +10,7 @@ import gzip
 import math
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class Columns:
         return [column for column, place in self.places.items() if names.count(names[place]) > 1]
 
 
-class TableFile:
+class TableFile(ABC):
     """One file of rows; iterating yields complete rows with unchecked values."""
 
     flag: ClassVar[str]
@@ -94,11 +95,11 @@ class TableFile:
     def __iter__(self) -> Iterator[Row]:
         return self._parquet_rows() if self.path.suffix.lower() in (".parquet", ".pq") else self._csv_rows()
 
+    @abstractmethod
     def described(self, columns: Columns) -> str:
         """Which column is what, if a reader of the file might wonder; else empty."""
-        raise NotImplementedError
 
-    def checked(self, number: int, columns: Columns, fields: Sequence[Any]) -> None:
+    def checked(self, number: int, columns: Columns, fields: Sequence[Any]) -> None:  # noqa: B027 - few files need it
         """Raise UserError for a row that is of another kind."""
 
     def begun(self, header: list[str], rows: Iterator[list[str]]) -> tuple[list[str], str, int]:
@@ -119,7 +120,8 @@ class TableFile:
                 reader = csv.reader(self._lines(stream), strict=True)
                 header = next(reader, None)
                 if not header:
-                    raise self.wrong(f"begins without a header; needed: a row of names and {self.holds} below it")
+                    found = "is empty" if header is None else "begins with an empty line"
+                    raise self.wrong(f"{found}; needed: a row of names and {self.holds} below it")
                 header, symbol, first = self.begun(header, reader)
                 columns, symbol = self._columns(header, symbol)
                 for number, fields in enumerate(reader, start=first):
