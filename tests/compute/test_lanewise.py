@@ -2,7 +2,8 @@
 
 import torch
 
-from lockstep.compute.lanewise import Lanewise, lanes_of
+from lockstep.compute.cohorts import cohorts_of
+from lockstep.compute.lanewise import Lanewise
 
 CPU = torch.device("cpu")
 
@@ -66,8 +67,29 @@ def test_a_single_lane_is_never_tried():
     assert network.sizes == []
 
 
+def test_a_compiled_function_is_never_tried_since_that_would_keep_it_from_being_compiled():
+    network = Network()
+    function = Lanewise(network, 4, CPU, compiled=True)
+    function.begin(torch.ones(8))
+    assert network.sizes == []
+    function(torch.ones(8))
+    assert network.sizes == [2] * 4
+
+
+def test_with_several_threads_lanes_are_computed_apart():
+    network = Network()
+    function = Lanewise(network, 4, CPU)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    function.begin(torch.ones(8))
+    torch.set_num_threads(threads)
+    network.sizes.clear()
+    function(torch.ones(8))
+    assert network.sizes == [2] * 4
+
+
 def test_a_lane_begins_in_memory_where_it_would_alone():
     rows = torch.arange(32.0).view(8, 4)
-    first, second = lanes_of(rows[:2], 2)
+    first, second = cohorts_of(rows[:2], 2)
     assert first.data_ptr() == rows.data_ptr() and second.data_ptr() % 64 == 0
     assert torch.equal(second, rows[1:2])

@@ -7,8 +7,8 @@ from torch.nn import functional
 from lockstep.compute.row_invariance import _CORRECTLY_ROUNDED, _VECTORS_ALWAYS, same_bits_in_groups
 
 ROWS = torch.randn(4096, generator=torch.Generator().manual_seed(0))
-TWO = {"sub", "rsub", "mul", "mul_", "div", "div_", "maximum", "minimum"}
-NOT_OF_ONE_NUMBER = {"max_pool2d_with_indices", "relu_", "clamp_", "mul_", "div_"}
+TWO = {"add", "sub", "rsub", "mul", "mul_", "div", "div_", "maximum", "minimum"}
+NOT_OF_ONE_NUMBER = {"max_pool2d_with_indices", "add_", "relu_", "clamp_", "mul_", "div_"}
 
 
 @pytest.mark.parametrize("name", sorted({*_CORRECTLY_ROUNDED.split(), *_VECTORS_ALWAYS.split()} - NOT_OF_ONE_NUMBER))
@@ -48,3 +48,9 @@ def test_a_sum_that_depends_on_the_number_of_rows_is_found_although_the_result_h
 def test_a_scaled_sum_is_no_plain_one():
     assert same_bits_in_groups(lambda rows: (torch.add(rows, rows),), [torch.zeros(6)], 2)
     assert not same_bits_in_groups(lambda rows: (torch.add(rows, rows, alpha=0.3),), [torch.zeros(6)], 2)
+    assert not same_bits_in_groups(lambda rows: (torch.sub(rows, rows, alpha=0.3),), [torch.zeros(6)], 2)
+
+
+def test_what_is_computed_from_weights_alone_does_not_matter():
+    weights = torch.rand(5, generator=torch.Generator().manual_seed(0))
+    assert same_bits_in_groups(lambda rows: (rows * weights.rsqrt(),), [torch.ones(6, 5)], 2)

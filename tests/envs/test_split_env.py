@@ -38,7 +38,7 @@ class Counter:
 
 
 def test_parts_are_stepped_by_themselves_and_joined_in_order():
-    env = in_cohorts(Counter, torch.arange(6), 3, together=False)
+    env = in_cohorts(Counter, torch.arange(6), 3, together=False, split=SplitEnv)
     assert isinstance(env, SplitEnv) and env.count == 6 and env.observation_shape == (1,)
     assert env.reset().flatten().tolist() == [0, 1, 2, 3, 4, 5]
     transition = env.step(torch.tensor([1, 2, 3, 4, 5, 6]))
@@ -50,7 +50,7 @@ def test_parts_are_stepped_by_themselves_and_joined_in_order():
 
 
 def test_a_state_is_loaded_by_any_division_into_parts():
-    split, whole = (in_cohorts(Counter, torch.arange(4), cohorts, together=False) for cohorts in (2, 1))
+    split, whole = (in_cohorts(Counter, torch.arange(4), cohorts, together=False, split=SplitEnv) for cohorts in (2, 1))
     split.step(torch.tensor([1, 2, 3, 4]))
     assert isinstance(whole, Counter)
     assert whole.load(split.state()).flatten().tolist() == [1, 3, 5, 7]
@@ -58,7 +58,7 @@ def test_a_state_is_loaded_by_any_division_into_parts():
 
 
 def test_environments_that_may_be_together_are_one_batch():
-    assert isinstance(in_cohorts(Counter, torch.arange(4), 2, together=True), Counter)
+    assert isinstance(in_cohorts(Counter, torch.arange(4), 2, together=True, split=SplitEnv), Counter)
 
 
 class Silent(Counter):
@@ -73,7 +73,7 @@ class Silent(Counter):
 
 @pytest.mark.parametrize("first", [[9, 0], [0, 8]])
 def test_what_one_part_leaves_out_the_others_keep(first):
-    env = in_cohorts(Silent, torch.tensor([0, 1]), 2, together=False)
+    env = in_cohorts(Silent, torch.tensor([0, 1]), 2, together=False, split=SplitEnv)
     transition = env.step(torch.tensor(first) + 1)
     values = torch.tensor([0, 1]) + torch.tensor(first) + 1
     assert transition.final_observation.flatten().tolist() == values.tolist()
@@ -81,6 +81,6 @@ def test_what_one_part_leaves_out_the_others_keep(first):
 
 
 def test_a_function_of_an_environment_is_asked_of_every_part():
-    split, whole = (in_cohorts(Counter, torch.arange(4), cohorts, together=False) for cohorts in (2, 1))
+    split, whole = (in_cohorts(Counter, torch.arange(4), cohorts, together=False, split=SplitEnv) for cohorts in (2, 1))
     for env in (split, whole):
         assert of_each_batch(env, lambda part: part._index * 2).tolist() == [0, 2, 4, 6]

@@ -1,6 +1,7 @@
 """Branches: functions that do not read each other's results, whose work on a GPU may overlap."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -17,9 +18,7 @@ class Branches:
 
     def __init__(self, count: int, device: torch.device) -> None:
         self._device = device
-        # Kept for the whole run: libraries allocate a workspace for each stream that they meet.
-        side_by_side = device.type == "cuda" and count > 1
-        self._streams = [torch.cuda.Stream(device) for _ in range(count)] if side_by_side else []
+        self._streams = _streams(device, count) if device.type == "cuda" and count > 1 else []
 
     def run(self, functions: Sequence[Callable[[], T]]) -> list[T]:
         """The functions' results. They must not write to memory that another of them uses."""
@@ -27,15 +26,24 @@ class Branches:
             return [function() for function in functions]
         main = torch.cuda.current_stream(self._device)
         results = []
-        for stream, function in zip(self._streams, functions, strict=True):
-            stream.wait_stream(main)
-            # Autocast keeps weights in their short format for whoever comes next; the next branch would not wait for
-            # the copy.
+        try:
+            for stream, function in zip(self._streams, functions, strict=True):
+                stream.wait_stream(main)
+                # Autocast keeps weights in their short format for whoever comes next; the next branch would not wait
+                # for the copy.
+                torch.clear_autocast_cache()
+                with torch.cuda.stream(stream):
+                    results.append(function())
+        finally:
             torch.clear_autocast_cache()
-            with torch.cuda.stream(stream):
-                results.append(function())
-        torch.clear_autocast_cache()
-        # After all of them were started: waiting earlier would line them up again.
-        for stream in self._streams:
-            main.wait_stream(stream)
+            # After all of them were started: waiting earlier would line them up again. After an error too, which
+            # frees memory that the others still read.
+            for stream in self._streams:
+                main.wait_stream(stream)
         return results
+
+
+@cache
+def _streams(device: torch.device, count: int) -> list[torch.cuda.Stream]:
+    # The same for all, since they run in turn: libraries allocate a workspace for each stream that they meet.
+    return [torch.cuda.Stream(device) for _ in range(count)]

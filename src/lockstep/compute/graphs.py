@@ -57,7 +57,7 @@ class Accelerator:
     def __init__(self, device: torch.device, setting: str, exact: bool) -> None:
         # In exact mode too: a graph launches the same kernels with the same shapes, so the bits stay.
         self.records = device.type == "cuda" and setting != "none"
-        self._compiles = (self.records and setting == "auto" and kernels_usable(device)) or setting == "default"
+        self.compiles = (self.records and setting == "auto" and kernels_usable(device)) or setting == "default"
         # The compiler may choose between kernels by timing them, on each rank for itself; in exact mode by shape alone.
         self._options: dict[str, Any] | None = {"deterministic": True} if exact else None
         self._device = device
@@ -72,7 +72,7 @@ class Accelerator:
         The generator relies on 64-bit products that wrap around. Signed overflow is undefined in C++, so a compiled
         CPU kernel may give other numbers.
         """
-        if not self._compiles:
+        if not self.compiles:
             return function
         # On a GPU several kernels are compiled at once, by worker processes that need time to start.
         if self.records:

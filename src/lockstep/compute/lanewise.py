@@ -7,39 +7,39 @@ import torch
 from torch import Tensor
 
 from lockstep.compute.branches import Branches
+from lockstep.compute.cohorts import cohorts_of
 from lockstep.compute.row_invariance import same_bits_in_groups
 
 _ROWS_TRIED = 256
-# In bytes; the largest that kernels look at.
-_ALIGNMENT = 64
 
 Rowwise = Callable[..., Sequence[Tensor]]
 """Tensors (E, ...) -> tensors (E, ...); a row of the results depends on the same row of the arguments alone."""
 
 
 class Lanewise:
-    """A function of rows, computed as if each lane were alone. E: rows, the same number for every lane.
+    """A function of rows, computed as if each cohort were alone. E: rows, the same number for every cohort.
 
     A row's value does not depend on its neighbours, but its last bits may: the number of rows decides which kernel
-    computes a matrix product, and so the order of its sums. On a GPU lanes are computed side by side. On a CPU all rows
-    are computed at once if that gives the same bits (see `row_invariance`).
+    computes a matrix product, and so the order of its sums. On a GPU cohorts are computed side by side. On a CPU all
+    rows are computed at once if that gives the same bits (see `row_invariance`).
     """
 
-    def __init__(self, function: Rowwise, lanes: int, device: torch.device) -> None:
-        """`lanes`: the number of equal groups of rows; 1 = all rows at once."""
-        self._function, self._lanes = function, lanes
-        self._branches = Branches(lanes, device)
-        # Recorded graphs cannot try anything, and cuBLAS chooses by the number of rows almost always.
-        self._tries = lanes > 1 and device.type == "cpu"
-        self._at_once = lanes == 1
+    def __init__(self, function: Rowwise, cohorts: int, device: torch.device, compiled: bool = False) -> None:
+        """`cohorts`: the number of equal groups of rows; 1 = all rows at once. `compiled`: by torch."""
+        self._function, self._cohorts = function, cohorts
+        self._branches = Branches(cohorts, device)
+        # Recorded graphs cannot try anything, and cuBLAS chooses by the number of rows almost always. A compiled
+        # function cannot be traced: the attempt would keep it from being compiled at all.
+        self._tries = cohorts > 1 and device.type == "cpu" and not compiled
+        self._at_once = cohorts == 1
         self._rounds = 0
 
     def __call__(self, *rows: Tensor) -> Sequence[Tensor]:
-        """The results for all lanes, (E, ...) each."""
+        """The results for all cohorts, (E, ...) each."""
         return self._function(*rows) if self._at_once else self._apart(rows)
 
     def begin(self, *rows: Tensor) -> None:
-        """Start a round; `rows`: arguments as they will be given, to find out whether lanes may be computed at once."""
+        """Start a round; `rows`: arguments as they will be given, to find out whether all may be computed at once."""
         self._rounds += 1
         # Not only once: a network whose last weights are still zero has the same results in any order. Rarely later on,
         # since the choice of a kernel does not depend on the weights.
@@ -47,7 +47,7 @@ class Lanewise:
             self._at_once = self._agrees(rows)
 
     def _apart(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
-        parts = zip(*(lanes_of(part, self._lanes) for part in rows), strict=True)
+        parts = zip(*(cohorts_of(part, self._cohorts) for part in rows), strict=True)
         results = self._branches.run([partial(self._function, *part) for part in parts])
         return tuple(torch.cat(column) for column in zip(*results, strict=True))
 
@@ -55,14 +55,9 @@ class Lanewise:
         # A few rows may agree by accident.
         trials = range(max(1, _ROWS_TRIED // len(rows[0])))
         return all(
-            same_bits_in_groups(self._function, [_disturbed(part, trial) for part in rows], self._lanes)
+            same_bits_in_groups(self._function, [_disturbed(part, trial) for part in rows], self._cohorts)
             for trial in trials
         )
-
-
-def lanes_of(rows: Tensor, lanes: int) -> list[Tensor]:
-    """The rows of each lane, placed in memory as if they were alone: kernels may be chosen by where data begins."""
-    return [part if part.data_ptr() % _ALIGNMENT == 0 else part.clone() for part in rows.chunk(lanes)]
 
 
 def _disturbed(rows: Tensor, trial: int) -> Tensor:

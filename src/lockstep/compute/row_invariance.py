@@ -7,11 +7,13 @@ enough that a trial may miss it. Those are only trusted where nothing is left ov
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lockstep.compute.cohorts import cohorts_of
 from lockstep.compute.torch_private import TorchDispatchMode
 
 # Elements that are a multiple of every processor's unrolled vectors: four of 16 floats, the largest there are.
@@ -24,11 +26,12 @@ _MOVES = """
     bitwise_or bitwise_not argmax argmin lift_fresh
 """
 _CORRECTLY_ROUNDED = """
-    sub rsub mul mul_ div div_ neg abs sign relu relu_ clamp clamp_ clamp_min clamp_max maximum minimum hardtanh sqrt
-    floor ceil round max_pool2d_with_indices
+    add add_ sub rsub mul mul_ div div_ neg abs sign relu relu_ clamp clamp_ clamp_min clamp_max maximum minimum
+    hardtanh sqrt floor ceil round max_pool2d_with_indices
 """
-# torch computes the elements that are left over of these with the vectors' instructions too.
-_VECTORS_ALWAYS = "exp log log1p tanh erf sin cos"
+# torch computes the elements that are left over of these with the vectors' instructions too; MKL, which it calls
+# instead where there is one, promises nothing.
+_VECTORS_ALWAYS = "" if torch.backends.mkl.is_available() else "exp log log1p tanh erf sin cos"
 # Sums over a row, and over the channels or neighbours of an element.
 _SUM_NAMES = """
     mm addmm bmm baddbmm linear matmul mkldnn_linear convolution mkldnn_convolution native_layer_norm native_group_norm
@@ -38,50 +41,70 @@ _SUMS = set(_SUM_NAMES.split())
 _TRUSTED = set(" ".join((_MOVES, _CORRECTLY_ROUNDED, _VECTORS_ALWAYS)).split())
 
 
+@dataclass(frozen=True)
+class _Note:
+    """A result whose bits may depend on the number of rows."""
+
+    value: Tensor
+    leftovers: bool
+    """Whether it has elements at its end that may be rounded differently."""
+
+
 class _Trace(TorchDispatchMode):
-    """Notes the results of sums, and operations that may round the elements left over differently."""
+    """Notes the results of sums, and of operations that may round the elements left over differently."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.sums: list[Tensor] = []
-        self.leftovers: set[str] = set()
+        self.notes: list[_Note] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        outputs = result if isinstance(result, tuple | list) else (result,)
-        numbers = [output for output in outputs if isinstance(output, Tensor) and output.is_floating_point()]
         # Plain additions are rounded correctly; with a factor it depends on whether the product is rounded first.
-        if name in _TRUSTED or (name in ("add", "add_") and (kwargs or {}).get("alpha", 1) == 1):
+        if name in _TRUSTED and (kwargs or {}).get("alpha", 1) == 1:
             return result
-        # Of operations that are not known, too: they may contain sums. Copies, as a later one may work in place.
-        self.sums += [output.clone() for output in numbers]
-        whole = all(output.is_contiguous() and output.numel() % _WHOLE_VECTORS == 0 for output in numbers)
-        if name not in _SUMS and not whole:
-            self.leftovers.add(name)
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        for output in outputs:
+            if isinstance(output, Tensor) and output.is_floating_point():
+                # Of operations that are not known, too: they may contain sums. A copy, as a later one may write to it.
+                whole = output.is_contiguous() and output.numel() % _WHOLE_VECTORS == 0
+                self.notes.append(_Note(output.clone(), leftovers=name not in _SUMS and not whole))
         return result
 
 
 def same_bits_in_groups(function: Callable[..., Sequence[Tensor]], rows: Sequence[Tensor], groups: int) -> bool:
     """Whether a function of rows gives the same bits for all rows at once as for each of several equal groups."""
+    # Several threads divide a long vector among them, so that each piece has an end of its own.
+    if torch.get_num_threads() > 1:
+        return False
     with _Trace() as whole:
         outputs = function(*rows)
     traces, results = [], []
-    for part in zip(*(column.chunk(groups) for column in rows), strict=True):
+    for part in zip(*(cohorts_of(column, groups) for column in rows), strict=True):
         with _Trace() as trace:
             results.append(function(*part))
         traces.append(trace)
-    if any(trace.leftovers or len(trace.sums) != len(whole.sums) for trace in traces):
+    if any(len(trace.notes) != len(whole.notes) for trace in traces):
         return False
     # Each sum by itself: what differs in one of them may be rounded away by what follows, in a few rows.
-    pairs = [(kept, [trace.sums[number] for trace in traces]) for number, kept in enumerate(whole.sums)]
-    pairs += [(output, [result[number] for result in results]) for number, output in enumerate(outputs)]
-    return all(_equal(together, apart) for together, apart in pairs)
+    notes = zip(whole.notes, zip(*(trace.notes for trace in traces), strict=True), strict=True)
+    pairs = zip(outputs, zip(*results, strict=True), strict=True)
+    return all(_agree(*note) for note in notes) and all(_equal(*pair) for pair in pairs)
+
+
+def _agree(together: _Note, apart: Sequence[_Note]) -> bool:
+    # Without rows, as what is computed from weights alone.
+    if all(_same(together.value, note.value) for note in apart):
+        return True
+    return not any(note.leftovers for note in apart) and _equal(together.value, [note.value for note in apart])
 
 
 def _equal(together: Tensor, apart: Sequence[Tensor]) -> bool:
-    joined = torch.cat(list(apart)) if together.ndim else torch.stack(list(apart))
-    return joined.shape == together.shape and torch.equal(_bits(joined), _bits(together))
+    return _same(together, torch.cat(list(apart)) if together.ndim else torch.stack(list(apart)))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
 
 
 def _bits(values: Tensor) -> Tensor:

@@ -42,6 +42,9 @@ class CohortMetrics:
 
     def beside(self, other: "CohortMetrics") -> "CohortMetrics":
         """These and another loss's metrics of the same cohorts."""
+        # A loss without metrics has no tensor that says which device it is on.
+        if not (self.names and other.names):
+            return self if self.names else other
         return CohortMetrics(self.names + other.names, torch.cat((self.values, other.values), dim=1))
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from lockstep.compute.branches import Branches
 from lockstep.envs.vector_env import BatchedEnv, TeamEnv, Transition
+
+Env = TypeVar("Env", bound=BatchedEnv)
 
 
 class SplitEnv:
@@ -67,18 +70,17 @@ def of_each_batch(env: BatchedEnv, function: Callable[[BatchedEnv], Tensor]) -> 
     return torch.cat([function(part) for part in env.parts]) if isinstance(env, SplitEnv) else function(env)
 
 
-def in_cohorts(make: Callable[[Tensor], BatchedEnv], index: Tensor, cohorts: int, together: bool) -> BatchedEnv:
+def in_cohorts(
+    make: Callable[[Tensor], Env],
+    index: Tensor,
+    cohorts: int,
+    together: bool,
+    split: Callable[[Sequence[Env], torch.device], Env],
+) -> Env:
     """The environments with these numbers (E,): as one batch if they may be together, else one for every cohort."""
     if together or cohorts == 1:
         return make(index)
-    return SplitEnv([make(part) for part in index.chunk(cohorts)], index.device)
-
-
-def teams_in_cohorts(make: Callable[[Tensor], TeamEnv], index: Tensor, cohorts: int, together: bool) -> TeamEnv:
-    """The same for teams."""
-    if together or cohorts == 1:
-        return make(index)
-    return SplitTeamEnv([make(part) for part in index.chunk(cohorts)], index.device)
+    return split([make(part) for part in index.chunk(cohorts)], index.device)
 
 
 def _joined(parts: Sequence[Transition]) -> Transition:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from lockstep.compute.lanewise import lanes_of
+from lockstep.compute.cohorts import cohorts_of
 from lockstep.compute.moments import RunningMoments, moment_sums
 from lockstep.rl.problem import EnvProblem, Part
 
@@ -102,7 +102,7 @@ class DiscountedReturns:
         """One step, in place: rewards (E,), and whether the episodes ended with them (E,)."""
         self.value.mul_(self._gamma).add_(reward)
         # One by one: the number of sums decides how a kernel divides each.
-        self.sums += torch.stack([moment_sums(part) for part in lanes_of(self.value, len(self.sums))])
+        self.sums += torch.stack([moment_sums(part) for part in cohorts_of(self.value, len(self.sums))])
         self.value.masked_fill_(ended, 0.0)
 
 

@@ -32,12 +32,14 @@ class RecurrentPolicy(Protocol):
 class StatefulPolicy:
     """A policy that acts in E environments and keeps the memory of each, if its network has one."""
 
-    def __init__(self, network: nn.Module, count: int, device: torch.device, lanes: int = 1) -> None:
-        """`lanes`: equal groups of environments whose outputs must have the bits that each group has alone."""
+    def __init__(
+        self, network: nn.Module, count: int, device: torch.device, cohorts: int = 1, compiled: bool = False
+    ) -> None:
+        """`cohorts`: equal groups of environments, in order, each with the bits it has alone. `compiled`: by torch."""
         self._network = network
         first = getattr(network, "first_memory", None)
         self.memory: Memory = first(count, device) if first is not None else ()
-        self._answers = Lanewise(self.ask, lanes, device)
+        self._answers = Lanewise(self.ask, cohorts, device, compiled)
 
     def begin(self, observation: Tensor) -> None:
         """Start a rollout at these observations."""

@@ -37,7 +37,8 @@ class GradientSteps:
         cohorts: list[Metrics] = [{} for _ in self._world.lanes.cohorts]
         for names, values in self._sums.items():
             for total, row in zip(cohorts, values, strict=True):
-                total |= dict(zip(names, row, strict=True))
+                # Two losses may have a metric of the same name.
+                total |= {name: total.get(name, 0.0) + value for name, value in zip(names, row, strict=True)}
         return cohorts
 
     def add(self, metrics: CohortMetrics) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lockstep.workloads.snakes3v3.engine.rules import SNAKES_3V3, SNAKES_5P
-from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule, past_actor
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
 
@@ -13,8 +13,9 @@ CPU = torch.device("cpu")
 UP, DOWN, LEFT, RIGHT = range(4)
 
 
-def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", past_actors=(), first=0, **changes):
+def make(boards=4, team=0, rules=SNAKES_3V3, opponent="random", reward="raw", past=(), lanes=1, first=0, **changes):
     rivals = [players for number, players in enumerate(rules.teams) if number != team]
+    past_actors = [past_actor(network, lanes, CPU) for network in past]
     opposition = Opposition(Schedule(opponent), rivals, "jidi26", past_actors)
     return SnakesTeamEnv(
         rules,
@@ -130,7 +131,7 @@ def test_a_loaded_environment_continues_identically():
 
 
 def test_boards_alternate_between_the_scripted_opponent_and_past_actors():
-    env = make(boards=9, opponent="greedy", past_actors=[Always(UP), Always(RIGHT)])
+    env = make(boards=9, opponent="greedy", past=[Always(UP), Always(RIGHT)])
     env.reset()
     scripted = OPPONENTS["greedy"](env.game, [3, 4, 5])
     made = moves(env, torch.zeros(9, 3, dtype=torch.int64))[:, 3:]
@@ -140,7 +141,19 @@ def test_boards_alternate_between_the_scripted_opponent_and_past_actors():
 
 
 def test_a_boards_opponent_does_not_depend_on_the_other_boards():
-    whole, part = make(boards=8, past_actors=[Always(UP)]), make(boards=4, first=4, past_actors=[Always(UP)])
+    whole, part = make(boards=8, past=[Always(UP)]), make(boards=4, first=4, past=[Always(UP)])
     whole.reset(), part.reset()
     action = torch.zeros(8, 3, dtype=torch.int64)
     assert torch.equal(moves(whole, action)[4:], moves(part, action[4:]))
+
+
+def test_past_actors_play_a_lane_as_if_it_were_alone():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(26, 128), nn.ReLU(), nn.Linear(128, 4))
+    whole, alone = make(boards=64, past=[network], lanes=8), make(boards=8, first=24, past=[network])
+    action = torch.zeros((64, 3), dtype=torch.int64)
+    for round_ in range(3):
+        whole.prepare(round_)
+        alone.prepare(round_)
+        for _ in range(5):
+            assert torch.equal(moves(whole, action)[24:32], moves(alone, action[:8]))

@@ -54,7 +54,7 @@ class Collector:
         self._index = index
         self._actor, self._vectors = actor, vectors
         self._cohorts = cohorts
-        self._decide = Lanewise(self._decided, cohorts, index.device)
+        self._decide = Lanewise(self._decided, cohorts, index.device, accelerator.compiles)
         self._tag, self._seed = tag, seed
         self._precision, self._accelerator, self._watch = precision, accelerator, watch
         # A tensor of its own, because every step copies the next observation into it. Environments on the host return
@@ -114,7 +114,7 @@ class Collector:
             # One number per environment: all of its agents explore in the same steps.
             env = self._index.view(1, -1, 1, 1)
             self._explore.copy_(random.uniform(self._seed, "explore", env, step).flatten(1))
-            # By cohort: where a vector of processor instructions ends, a logarithm may round differently.
+            # By cohort: on some machines a logarithm rounds differently where a vector of instructions ends.
             noise, exploring = [], []
             for part in env.chunk(self._cohorts, dim=1):
                 noise.append(self._vectors.noise(self._seed, part, step, number))

@@ -20,7 +20,7 @@ from lockstep.compute.precision import Precision
 from lockstep.compute.stopwatch import Stopwatch
 from lockstep.distributed.replicas import replicate
 from lockstep.distributed.world import World
-from lockstep.envs.split_env import teams_in_cohorts
+from lockstep.envs.split_env import SplitTeamEnv, in_cohorts
 from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
@@ -241,8 +241,12 @@ class DDPGLearner(Learner):
         index = torch.arange(lanes.start * width, lanes.stop * width, device=self._world.device)
         cohorts = len(self._world.lanes.cohorts)
         return Collector(
-            teams_in_cohorts(
-                lambda part: self._problem.make_env(part, seed), index, cohorts, self._problem.batch_invariant
+            in_cohorts(
+                lambda part: self._problem.make_env(part, seed),
+                index,
+                cohorts,
+                self._problem.batch_invariant,
+                SplitTeamEnv,
             ),
             index,
             lanes,

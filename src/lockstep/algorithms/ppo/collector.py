@@ -44,11 +44,13 @@ class Collector:
         reward_scale: RewardScale | None = None,
         masked: bool = False,
         restarts: bool = False,
+        compiled: bool = False,
     ) -> None:
         """`index` (E,): the environments' numbers in the whole run. `record`: may record a step as a CUDA graph.
 
         `cohorts`: equal groups of environments, in order, each of which has the bits that it would have alone.
-        `masked`: whether some steps are not valid. `restarts`: a resume begins new episodes.
+        `masked`: whether some steps are not valid. `restarts`: a resume begins new episodes. `compiled`: whether torch
+        compiles the network.
         """
         self.env = env
         self.index = index
@@ -65,9 +67,9 @@ class Collector:
         # Environments on the host return host tensors; the policy runs on the device of `index`.
         device = index.device
         self._observation = env.reset().to(device, copy=True)
-        self._policy = StatefulPolicy(network, env.count, device, cohorts)
-        self._decide = Lanewise(self._decided, cohorts, device)
-        self._judge = Lanewise(self._judged, cohorts, device)
+        self._policy = StatefulPolicy(network, env.count, device, cohorts, compiled)
+        self._decide = Lanewise(self._decided, cohorts, device, compiled)
+        self._judge = Lanewise(self._judged, cohorts, device, compiled)
         storage = actions.storage(steps, env.count, device)
         memory = self._policy.memory
         self.rollout = Rollout(steps, env.count, self._observation, storage, memory, sequence_length, masked)
@@ -95,7 +97,7 @@ class Collector:
         # All random numbers of the rollout at once, outside the recorded step. They depend on the environment's number
         # and the step alone, so the division into ranks does not change them.
         clock = update * steps + torch.arange(steps, device=self.index.device)
-        # By cohort: where a vector of processor instructions ends, a logarithm may round differently.
+        # By cohort: on some machines a logarithm rounds differently where a vector of instructions ends.
         noise = [self._actions.noise(self._seed, part, clock) for part in self.index.chunk(self._cohorts)]
         self._noise.copy_(torch.cat(noise, dim=1))
         self._time.zero_()

@@ -26,7 +26,7 @@ from lockstep.compute.stopwatch import Stopwatch
 from lockstep.config.config import Config, NetworkSettings, WorkloadSettings
 from lockstep.distributed.replicas import Replica, replicate
 from lockstep.distributed.world import World
-from lockstep.envs.split_env import in_cohorts
+from lockstep.envs.split_env import SplitEnv, in_cohorts
 from lockstep.envs.vector_env import BatchedEnv
 from lockstep.reporting.evaluation import Evaluation
 from lockstep.reporting.metrics import Stats
@@ -304,7 +304,7 @@ class PPOLearner(Learner):
         index, cohorts = torch.arange(first, last, device=self._world.device), len(lanes.cohorts)
         make = partial(self._problem.environments, seed=seed)
         return Collector(
-            in_cohorts(make, index, cohorts, self._problem.batch_invariant),
+            in_cohorts(make, index, cohorts, self._problem.batch_invariant, SplitEnv),
             index,
             settings.n_steps,
             self._policy,
@@ -322,6 +322,7 @@ class PPOLearner(Learner):
             reward_scale=self._reward_scale,
             masked=self._problem.masked,
             restarts=self._problem.restarts,
+            compiled=self._accelerator.compiles,
         )
 
     def state(self) -> Snapshot:

@@ -12,7 +12,7 @@ from lockstep.rl.opponent_pool import OpponentPool
 from lockstep.rl.problem import TeamProblem
 from lockstep.workloads.snakes3v3.engine.rules import GameRules
 from lockstep.workloads.snakes3v3.observations.observe import SIZES
-from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule
+from lockstep.workloads.snakes3v3.opponents.opposition import Opposition, Schedule, past_actor
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS
 from lockstep.workloads.snakes3v3.settings import TEAM, SnakesConfig, SnakesSettings
 from lockstep.workloads.snakes3v3.training.env import SnakesTeamEnv
@@ -24,9 +24,12 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
     """Boards on a device, with earlier versions of the actor as opponents if self_play is set."""
     settings = config.workload
     schedule = training_schedule(settings, config.length)
+    # Boards have no sums whose bits could depend on their number. Opponents from the pool do, as networks.
+    boards_of_lane = config.algorithm.n_envs // config.effective_lanes
 
     def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
-        return training_env(settings, schedule, index, seed, device, problem.opponent_pool)
+        cohorts = len(index) // boards_of_lane if config.run.sync == "exact" else 1
+        return training_env(settings, schedule, index, seed, device, problem.opponent_pool, cohorts)
 
     problem = TeamProblem(
         name=NAME,
@@ -35,8 +38,7 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
         make_env=make_env,
         make_test=lambda index, seed: evaluation_env(settings, index, seed, device),
         pool_update_every=settings.self_play_every,
-        # Opponents from the pool are networks, whose bits depend on the number of boards they see at once.
-        batch_invariant=not settings.self_play,
+        batch_invariant=True,
     )
     if settings.self_play:
         # Built from the same settings and seed, the pool's networks start with the same weights as the actor.
@@ -62,10 +64,15 @@ def training_env(
     seed: int,
     device: torch.device,
     pool: OpponentPool | None = None,
+    cohorts: int = 1,
 ) -> SnakesTeamEnv:
-    """Boards for training: a reward for each snake, opponents by the schedule and from the pool."""
+    """Boards for training: a reward for each snake, opponents by the schedule and from the pool.
+
+    cohorts: equal groups of boards, in order, each of which the pool's networks play as if it were alone.
+    """
     rules = settings.rules
-    opposition = Opposition(schedule, _rivals(rules), settings.observation, pool.networks if pool else ())
+    past_actors = [past_actor(network, cohorts, device) for network in pool.networks] if pool else ()
+    opposition = Opposition(schedule, _rivals(rules), settings.observation, past_actors)
     return SnakesTeamEnv(
         rules,
         index,

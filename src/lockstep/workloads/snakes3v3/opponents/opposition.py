@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.compute.lanewise import Lanewise
 from lockstep.workloads.snakes3v3.engine.game import SnakesGame
 from lockstep.workloads.snakes3v3.observations.observe import observe
 from lockstep.workloads.snakes3v3.opponents.scripted import OPPONENTS, difficulty
@@ -52,9 +54,9 @@ class Opposition:
         schedule: Schedule,
         teams: Sequence[Sequence[int]],
         observation: ObservationKind = "rich",
-        past_actors: Sequence[nn.Module] = (),
+        past_actors: Sequence[Lanewise] = (),
     ) -> None:
-        """`past_actors`: networks that see `observation`; boards alternate between the scripted opponent and them."""
+        """`past_actors`: see `past_actor`; boards alternate between the scripted opponent and them."""
         self.players = [player for team in teams for player in team]
         self.teams = teams
         self._schedule = schedule
@@ -62,9 +64,12 @@ class Opposition:
         # So that the environment can be reset and evaluated before the first `prepare`.
         self._name = schedule.after(0)[0]
 
-    def prepare(self, steps: int) -> dict[str, float]:
+    def prepare(self, steps: int, game: SnakesGame) -> dict[str, float]:
         """Choose the scripted opponent for the steps from `steps` on; returns its metrics."""
         self._name, report = self._schedule.after(steps)
+        for team in self.teams if self._past_actors else ():
+            for actor, seen in zip(self._past_actors, self._seen_by_past(game, team), strict=True):
+                actor.begin(seen)
         return report
 
     def act(self, game: SnakesGame) -> Tensor:
@@ -75,9 +80,23 @@ class Opposition:
         action = OPPONENTS[self._name](game, team)
         if not self._past_actors:
             return action
-        # Board i plays opponent i modulo the number of opponents. Strided views give each network only its own boards.
+        seen = self._seen_by_past(game, team)
+        by_past = [actor(boards)[0] for actor, boards in zip(self._past_actors, seen, strict=True)]
+        # Interleaves the actions again: (boards / count, count, ...) flattened is the order of the boards.
+        return torch.stack((action[:: len(by_past) + 1], *by_past), 1).flatten(0, 1)
+
+    def _seen_by_past(self, game: SnakesGame, team: Sequence[int]) -> list[Tensor]:
+        """What each past actor sees: board i plays opponent i modulo their number, of which 0 is the scripted one."""
         count = len(self._past_actors) + 1
         seen = observe(game, self._observation, team)
-        by_past = [network(seen[number::count]).argmax(-1) for number, network in enumerate(self._past_actors, start=1)]
-        # Interleaves the actions again: (boards / count, count, ...) flattened is the order of the boards.
-        return torch.stack((action[::count], *by_past), 1).flatten(0, 1)
+        # Contiguous, so that the layout and with it the kernels do not depend on how lanes are computed.
+        return [seen[number::count].contiguous() for number in range(1, count)]
+
+
+def past_actor(network: nn.Module, cohorts: int, device: torch.device) -> Lanewise:
+    """A network as a player of boards; cohorts: equal groups of them, in order, each of which it plays as if alone."""
+    return Lanewise(partial(_greedy, network), cohorts, device)
+
+
+def _greedy(network: nn.Module, seen: Tensor) -> tuple[Tensor]:
+    return (network(seen).argmax(-1),)

@@ -54,7 +54,7 @@ class SnakesTeamEnv:
 
     def prepare(self, steps: int) -> dict[str, float]:
         """Choose the opponent for the round that starts at this step, counted over all ranks; returns its metrics."""
-        return self._opposition.prepare(steps)
+        return self._opposition.prepare(steps, self.game)
 
     def reset(self) -> Tensor:
         """Restart every game."""
