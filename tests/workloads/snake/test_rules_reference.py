@@ -11,7 +11,7 @@ from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.expert import scripted_action
 from lockstep.workloads.snake.rules import SnakeRules
 
-BOARDS, STEPS, EXAMPLES = 48, 90, 24
+BOARDS, STEPS, EXAMPLES = 48, 90, 8
 DELTAS = [(0, -1), (0, 1), (-1, 0), (1, 0)]
 
 

@@ -17,6 +17,7 @@ DELTAS = {UP: (-1, 0), DOWN: (1, 0), LEFT: (0, -1), RIGHT: (0, 1)}
 CROWDED = GameRules(width=7, height=7)
 PLANS = [(SNAKES_3V3, 40, 800, 0.05), (SNAKES_5P, 16, 500, 0.3), (CROWDED, 40, 300, 0.05)]
 """Rules, boards, steps, and the share of random actions; the others are greedy."""
+QUICK = [(rules, boards // 4, steps, share) for rules, boards, steps, share in PLANS]
 
 
 class PlainGame:
@@ -125,7 +126,9 @@ def compare(plain, seen, before):
     plain.beans = beans
 
 
-@pytest.mark.parametrize(("rules", "boards", "steps", "share"), PLANS, ids=["3v3", "5p", "crowded"])
+@pytest.mark.parametrize(
+    ("rules", "boards", "steps", "share"), [*QUICK, *(pytest.param(*plan, marks=pytest.mark.slow) for plan in PLANS)]
+)
 def test_every_step_equals_that_of_the_plain_implementation(rules, boards, steps, share):
     game = SnakesGame(rules, torch.arange(boards) + 7, 11, torch.device("cpu"))
     game.reset()
