@@ -3,6 +3,7 @@
 from collections import deque
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from lockstep.workloads.snake.env import SnakeEnv
 from lockstep.workloads.snake.expert import scripted_action
 from lockstep.workloads.snake.rules import SnakeRules
 
-BOARDS, STEPS, EXAMPLES = 48, 90, 8
+BOARDS, STEPS, EXAMPLES, QUICK = 48, 90, 24, 6
 DELTAS = [(0, -1), (0, 1), (-1, 0), (1, 0)]
 
 
@@ -136,29 +137,26 @@ def compare_step(env, twin, plain, action):
     assert np.array_equal(whole.observation.numpy(), [board.observation() for board in plain])
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
-@given(
+ANY_RULES = st.builds(
+    SnakeRules,
     grid_size=st.integers(4, 16),
-    seed=st.integers(0, 2**63 - 1),
     max_steps=st.none() | st.integers(1, 120),
-    scale=st.sampled_from([0.0, 0.01, 0.5]),
+    distance_reward_scale=st.sampled_from([0.0, 0.01, 0.5]),
     frame_stack=st.integers(1, 4),
     time_limit=st.sampled_from(["death", "truncation"]),
-    sparse=st.booleans(),
+    food_reward=st.just(1.5),
+    death_penalty=st.just(-2.0),
 )
-def test_every_step_equals_the_reference_implementation(
-    grid_size, seed, max_steps, scale, frame_stack, time_limit, sparse
-):
-    rules = SnakeRules(
-        grid_size=grid_size,
-        max_steps=max_steps,
-        distance_reward_scale=scale,
-        frame_stack=frame_stack,
-        time_limit=time_limit,
-        food_reward=1.5,
-        death_penalty=-2.0,
-    )
-    play_side_by_side(rules, seed, sparse)
+
+
+@pytest.mark.parametrize("examples", [QUICK, pytest.param(EXAMPLES, marks=pytest.mark.slow)])
+def test_every_step_equals_the_reference_implementation(examples):
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    @given(rules=ANY_RULES, seed=st.integers(0, 2**63 - 1), sparse=st.booleans())
+    def compare(rules, seed, sparse):
+        play_side_by_side(rules, seed, sparse)
+
+    compare()
 
 
 def test_the_comparison_covers_a_hundred_thousand_steps():
