@@ -9,6 +9,7 @@ import torch
 from lockstep.errors import UserError
 from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.market import quotes_file
 from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import WARM_UP, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -230,6 +231,16 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, lines, header, expected):
         load_history(market)
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value) and "\x1b" not in str(refused.value)
+
+
+def test_more_quotes_than_there_is_room_for_are_refused(tmp_path, monkeypatch):
+    saturday = FIRST + timedelta(days=5)
+    unused = [f"{saturday},SPY,{EXPIRY},{strike},C,1,2" for strike in range(90, 110)]
+    monkeypatch.setattr(quotes_file, "_MOST_QUOTES", 10)
+    # Quotes of a day without a bar are not kept.
+    assert load_history(settings(tmp_path, [*unused, *ladder(START)])).chains is not None
+    with pytest.raises(UserError, match=r"row 12: exceeds the limit of 10 quotes of all files; choose fewer --symbols"):
+        load_history(settings(tmp_path, [*ladder(START), quote(START, 115, "C", 1, 2)]))
 
 
 def test_chains_without_bars_are_refused(tmp_path):

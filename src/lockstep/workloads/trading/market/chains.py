@@ -68,7 +68,8 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
     files = files_of(QuotesFile, settings.chains)
     if len(day) >= _MOST_ROWS:
         raise UserError(f"chains: {len(day):,} bars are more than {_MOST_ROWS:,}; choose fewer --symbols or days")
-    rows = read_quotes(files, symbols, max(EXPIRIES) + farthest(max(EXPIRIES)))
+    days = {name: frozenset(day[symbol == number].tolist()) for number, name in enumerate(symbols)}
+    rows = read_quotes(files, days, max(EXPIRIES) + farthest(max(EXPIRIES)))
     quotes = _on_bars(rows, symbol, day)
     for number, name in enumerate(symbols):
         _check_symbol(
@@ -91,11 +92,10 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
 
 
 def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]]:
-    """The quotes of days that have a bar, with its row, the days to expiry and their key."""
+    """The quotes with the row of their day's bar, the days to expiry and their key."""
     quotes = rows.arrays()
     bars = symbol * _DAYS + day
     row = np.searchsorted(bars, quotes["symbol"] * _DAYS + quotes["day"])
-    has_bar = bars[np.minimum(row, len(bars) - 1)] == quotes["symbol"] * _DAYS + quotes["day"]
     # A contract ends at the last close on or before its expiry: monthly ones once expired on Saturdays.
     expiry = quotes["expiry"]
     weekday = (expiry - 1) % 7  # 0 = Monday.
@@ -104,10 +104,9 @@ def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]
     last = np.array([day[symbol == number].max() for number in np.unique(symbol)])
     end = np.where(end <= last[quotes["symbol"]], before, end)
     days = end - quotes["day"]
-    for reason, wrong in (("on days without a bar", ~has_bar), ("expired", has_bar & (days <= 0))):
-        if wrong.any():
-            rows.left_out[reason] = rows.left_out.get(reason, 0) + int(wrong.sum())
-    usable = has_bar & (days > 0)
+    usable = days > 0
+    if expired := int((~usable).sum()):
+        rows.left_out["expired"] = rows.left_out.get("expired", 0) + expired
     found = {name: column[usable] for name, column in (quotes | {"row": row, "days": days}).items()}
     call = found["call"].astype(np.int64)
     return found | {"key": keys(found["row"], found["days"], call, found["strike"])}
