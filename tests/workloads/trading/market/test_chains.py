@@ -10,6 +10,7 @@ from lockstep.errors import UserError
 from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market import quotes_file
+from lockstep.workloads.trading.market.chains_on_device import ChainsOnDevice
 from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import WARM_UP, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -285,6 +286,17 @@ def test_sparse_and_dense_marks_agree_and_a_state_continues(tmp_path):
 def act_observation(env):
     """What the environment shows now."""
     return env.restart(torch.zeros(env.count, dtype=torch.bool))
+
+
+def test_what_is_the_same_for_all_accounts_is_computed_once(tmp_path, monkeypatch):
+    computed, sheet = [], ChainsOnDevice.sheet
+    monkeypatch.setattr(ChainsOnDevice, "sheet", lambda self: computed.append(1) or sheet(self))
+    market = settings(tmp_path, ladder(START))
+    history = load_history(market)
+    for accounts in (1, 3):
+        env = TradingEnv(market, torch.arange(accounts), 0, torch.device("cpu"), history=history)
+        assert env.chain.listing is not None
+    assert len(computed) == 1
 
 
 def test_simulated_accounts_beside_chains_trade_the_models_prices(tmp_path):

@@ -46,7 +46,7 @@ class Chains:
     """(Q,) see `keys`."""
     bid: Floats
     ask: Floats
-    listed: Ints
+    nearest_quote: Ints
     """(R, 2, 5, 5) the quote of the call and the put nearest to each expiry and strike of the chain; -1 = none is near
     enough."""
     notes: tuple[str, ...] = ()
@@ -82,13 +82,13 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
     if repeated := int((~first).sum()):
         rows.left_out["repeated"] = repeated
     quotes = {name: column[first] for name, column in quotes.items()}
-    listed = _listed(quotes, close)
+    nearest_quote = _nearest_quotes(quotes, close)
     notes = (
         *about_layouts({file.path.name: file.layout for file in files}),
         _about_quotes(quotes, rows),
-        *_about_orders(quotes, listed, EXPIRIES.index(settings.expiry_days), symbol, day),
+        *_about_orders(quotes, nearest_quote[:, :, EXPIRIES.index(settings.expiry_days)], symbol, day),
     )
-    return Chains(close, quotes["key"], quotes["bid"], quotes["ask"], listed, notes)
+    return Chains(close, quotes["key"], quotes["bid"], quotes["ask"], nearest_quote, notes)
 
 
 def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]]:
@@ -131,7 +131,7 @@ def _check_symbol(settings: MarketSettings, name: str, quotes: dict[str, NDArray
         )
 
 
-def _listed(quotes: dict[str, NDArray[Any]], close: Floats) -> Ints:
+def _nearest_quotes(quotes: dict[str, NDArray[Any]], close: Floats) -> Ints:
     """(R, 2, 5, 5) see `Chains`. Contracts without a bid are not opened: nobody could sell them again."""
     found = np.full((len(close), 2, len(EXPIRIES), len(MONEYNESS)), -1, np.int64)
     openable = np.flatnonzero(quotes["bid"] > 0)
@@ -163,9 +163,8 @@ def _about_quotes(quotes: dict[str, NDArray[Any]], rows: QuoteRows) -> str:
     return f"chains: {counted(len(quotes['key']), 'quote')} on {days}{closing}{left_out}"
 
 
-def _about_orders(quotes: dict[str, NDArray[Any]], listed: Ints, place: int, symbol: Ints, day: Ints) -> list[str]:
-    """How often an order finds no contract, and one that is held has no quote."""
-    ladder = listed[:, :, place]
+def _about_orders(quotes: dict[str, NDArray[Any]], ladder: Ints, symbol: Ints, day: Ints) -> list[str]:
+    """How often an order finds no contract, and one that is held has no quote; `ladder` (R, 2, 5): what orders mean."""
     at_the_money = (ladder[:, :, MONEYNESS.index(1.0)] >= 0).all(1)
     if not at_the_money.any():
         raise UserError(
