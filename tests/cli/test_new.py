@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.cli import new
 from lockstep.cli.completion import candidates
 from lockstep.cli.main import main
 
@@ -54,3 +55,15 @@ def test_what_is_no_example_is_one_line(line, told, capsys, tmp_path, monkeypatc
 def test_names_of_examples_and_shells_are_completed():
     assert candidates(["examples", "ma"]) == ["maze"]
     assert candidates(["completion", ""]) == ["bash", "zsh", "fish"]
+
+
+def test_a_package_below_a_folder_called_runs_has_its_examples(tmp_path, monkeypatch, capsys):
+    package = tmp_path / "runs" / "lockstep"
+    monkeypatch.setattr(new, "__file__", str(package / "cli" / "new.py"))
+    (package / "examples" / "runs").mkdir(parents=True)
+    (package / "examples" / "runs" / "left_behind.py").write_text("")
+    assert main(["examples"]) == 2
+    assert capsys.readouterr().err.endswith("the examples are missing; install lockstep-train again\n")
+    (package / "examples" / "maze.py").write_text('"""A maze."""')
+    assert main(["examples"]) == 0
+    assert capsys.readouterr().out.startswith("maze  A maze.\n")

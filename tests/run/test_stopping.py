@@ -22,6 +22,7 @@ from lockstep.run.safe_points import SafePoints, UpdateAbandoned
 from lockstep.storage import async_checkpointer, checkpoint
 from lockstep.storage.run_directory import WEIGHTS_HASH, RunDirectory
 from lockstep.workloads import registry
+from lockstep.workloads.gym.tensor import TensorEnv
 
 
 class RequestInUpdate:
@@ -160,6 +161,29 @@ def test_layers_are_watched_without_hooks_of_their_own():
     model = nn.Linear(2, 2)
     with SafePoints(World(), lambda: 0).watching_layers(model):
         assert not model._forward_pre_hooks
+
+
+class EnvOfLayers:
+    """Three environments that compute their observations with a layer."""
+
+    observation_shape = (2,)
+
+    def __init__(self):
+        self._layer = nn.Linear(2, 2)
+
+    def step(self, action):
+        ended = torch.zeros(3, dtype=torch.bool)
+        return self._layer(action).detach(), torch.zeros(3), ended, ended
+
+
+def test_a_request_does_not_fail_inside_an_environment_that_has_layers():
+    points = SafePoints(World(), lambda: PREEMPTED)
+    model, env = nn.Linear(2, 2), TensorEnv("layers", EnvOfLayers(), torch.arange(3))
+    with points.watching_layers(model):
+        points.open(True, in_update=True)
+        env.step(torch.zeros(3, 2))
+        with pytest.raises(UpdateAbandoned):
+            model(torch.zeros(3, 2))
 
 
 def test_a_request_of_any_rank_ends_the_update_on_all(ranks):

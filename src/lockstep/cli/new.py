@@ -90,12 +90,13 @@ def example_files() -> dict[str, Path]:
     package = Path(__file__).parents[1]
     # The wheel has them in the package (setup.py puts them there); a checkout at its root.
     places = (package / "examples", package.parents[1] / "examples")
-    folder = next((place for place in places if place.is_dir()), None)
-    if folder is None:
-        raise UserError(f"{places[0]}: the examples are missing; install lockstep-train again")
-    # Not all files: an example that was run there leaves runs and caches behind.
-    found = (path for path in sorted(folder.rglob("*")) if path.suffix in _EXAMPLE_KINDS and "runs" not in path.parts)
-    return {path.relative_to(folder).as_posix().removesuffix(".py"): path for path in found}
+    folder = next((place for place in places if place.is_dir()), places[0])
+    names = {path: path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.suffix in _EXAMPLE_KINDS}
+    # Not all of them: an example that was run there leaves runs behind.
+    known = {name.as_posix().removesuffix(".py"): path for path, name in names.items() if "runs" not in name.parts}
+    if not known:
+        raise UserError(f"{folder}: the examples are missing; install lockstep-train again")
+    return known
 
 
 def _example(name: str, known: dict[str, Path]) -> Path:

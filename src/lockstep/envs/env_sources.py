@@ -11,7 +11,8 @@ import gymnasium
 
 from lockstep.config import outside
 from lockstep.config.values import shown
-from lockstep.errors import UserError, described
+from lockstep.envs.failures import failures_told
+from lockstep.errors import LockstepError, UserError, described
 from lockstep.launch import given
 
 
@@ -22,12 +23,15 @@ def make_environment(source: str, kwargs: Mapping[str, Any], render: bool = Fals
         return make_registered(source, kwargs, render, f"env_id {shown(source)}", "CartPole-v1, or module:Class")
     if render and "render_mode" in _parameters(maker):
         kwargs = {**kwargs, "render_mode": "rgb_array"}
-    try:
+    with creating(source):
         return maker(**kwargs)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{source}: cannot be created ({described(error)})") from error
+
+
+@contextmanager
+def creating(name: str, passing: tuple[type[Exception], ...] = (LockstepError,)) -> Iterator[None]:
+    """UserError with this name if an environment's constructor fails; `passing`: see `failures_told`."""
+    with failures_told(lambda problem: UserError(f"{name}: cannot be created ({problem})"), passing):
+        yield
 
 
 def thing_of(source: str) -> Any:
@@ -54,7 +58,7 @@ def make_registered(name: str, kwargs: Mapping[str, Any], render: bool, where: s
     if render:
         kwargs = {**kwargs, "render_mode": "rgb_array"}
     try:
-        with quiet(), _without_mujoco_log(name):
+        with creating(where, passing=(gymnasium.error.Error, ImportError)), quiet(), _without_mujoco_log(name):
             # Our own checks name the environment; Gymnasium's checker would warn in every worker.
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
@@ -67,8 +71,6 @@ def make_registered(name: str, kwargs: Mapping[str, Any], render: bool, where: s
     except ImportError as error:
         problem = f"cannot be created ({described(error)})"
         raise UserError(f"{where}: {problem}; install its dependencies, or use a newer version of it") from error
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{where}: cannot be created ({described(error)})") from error
 
 
 def uses_mujoco(name: str) -> bool:

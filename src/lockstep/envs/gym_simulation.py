@@ -83,6 +83,8 @@ class GymSimulation:
         self._resume = spec.resume
         self._taken = EpisodeActions(spec.source, self._actions.size, spec.longest_replay)
         self._mask = np.ones(self._observations.mask, np.float32)
+        # Where in the mask each choice begins, if an action is made of several.
+        self._choices = np.cumsum((0, *_choice_counts(self.actions)[:-1]))
 
     @property
     def actions(self) -> Actions:
@@ -107,8 +109,8 @@ class GymSimulation:
         """Apply one action."""
         if self._resume == "replay":
             self._taken.add(action)
-        if self._mask.size and not self._mask.any():
-            raise ValueError(f"its {MASK} allows no action, and its episode has not ended")
+        if self._mask.size:
+            self._refuse_empty_mask()
         observation, reward, terminated, truncated, info = self._env.step(self._actions.decode(action))
         # Most environments report nothing, and steps are counted in microseconds.
         success = float(any(bool(info.get(name, False)) for name in _SUCCESS)) if info else 0.0
@@ -137,6 +139,12 @@ class GymSimulation:
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             raise UserError(f"{self._spec.source}: has no render_mode rgb_array, so it cannot be shown as a film")
         return frame.astype(np.uint8)[:, :, :3]
+
+    def _refuse_empty_mask(self) -> None:
+        allowed = np.logical_or.reduceat(self._mask, self._choices)
+        if not allowed.all():
+            choice = f" of choice {allowed.argmin()}" if len(allowed) > 1 else ""
+            raise ValueError(f"its {MASK} allows no action{choice}, and its episode has not ended")
 
     def _row(self, observation: Any, info: dict[str, Any]) -> Observation:
         row = self._observations.encode(observation)
@@ -261,12 +269,19 @@ def _random_row(simulation: Steppable, generator: np.random.Generator) -> Floats
     known, mask = simulation.actions, simulation.allowed
     if isinstance(known, Continuous):
         return generator.uniform(-1, 1, known.size).astype(np.float32)
-    counts = (known.count,) if isinstance(known, Discrete) else known.counts
+    counts = _choice_counts(known)
     if mask is None:
         return np.array([generator.integers(count) for count in counts], np.float32)
     parts = np.split(mask, np.cumsum(counts)[:-1])
     # Where nothing is allowed, anything goes: `step` refuses it and says why.
     return np.array([generator.choice(np.flatnonzero(part if part.any() else 1 - part)) for part in parts], np.float32)
+
+
+def _choice_counts(actions: Actions) -> tuple[int, ...]:
+    """How many actions each of the choices has that an action is made of; none if actions are continuous."""
+    if isinstance(actions, Continuous):
+        return ()
+    return (actions.count,) if isinstance(actions, Discrete) else actions.counts
 
 
 def _masked_actions(env: gymnasium.Env[Any, Any]) -> int:

@@ -1,8 +1,7 @@
 """A Gymnasium vector environment as a batch of environments, whichever way it resets itself. E: environments."""
 
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,9 +17,8 @@ from lockstep.compute import random
 from lockstep.envs import gym_spaces
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
 from lockstep.envs.gym_state import has_state
-from lockstep.envs.hosting import place_of
-from lockstep.envs.vector_env import Transition
-from lockstep.errors import RunFailed, UserError, described
+from lockstep.envs.vector_env import Transition, failures_of
+from lockstep.errors import RunFailed, UserError
 
 Autoreset = Literal["NextStep", "SameStep", "Disabled"]
 """When an ended episode's environment is reset: by the step after, by the same step, or by the caller."""
@@ -93,7 +91,7 @@ class GymVectorEnv:
         """Advance every environment by one action."""
         rows = action.detach().to("cpu", torch.float32).view(self.count, -1).numpy()
         decoded = np.stack([np.asarray(self._formats.rows.decode(row)) for row in rows])
-        with self._named("step"):
+        with failures_of(self.index, "step"):
             observation, reward, terminated, truncated, info = self._env.step(
                 decoded.astype(self._env.single_action_space.dtype)
             )
@@ -152,30 +150,20 @@ class GymVectorEnv:
                 found = self._env.reset(seed=seeds)
                 self._seeds_each = True
                 return found
-            except Exception:
+            except (Exception, SystemExit):
                 # A vector environment with one generator for all takes one seed; if that fails, too, it says why.
                 self._seeds_each = False
         options: dict[str, Any] = {} if where is None else {"options": {"reset_mask": where.copy()}}
         first = 0 if where is None else int(np.flatnonzero(where)[0])
-        with self._named("reset"):
+        with failures_of(self.index, "reset"):
             return self._env.reset(seed=seeds if self._seeds_each else seeds[first], **options)
-
-    @contextmanager
-    def _named(self, action: str) -> Iterator[None]:
-        """Name the environments in the error if one of their methods fails."""
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            raise RunFailed(
-                f"environments {int(self.index[0])} to {int(self.index[-1])}: failed in {action} "
-                f"({described(error)}{place_of(error)}); correct the environment, then `lockstep resume`"
-            ) from error
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to resume, each tensor with E first; episode numbers alone if it saves nothing itself."""
         parts: dict[str, NDArray[Any]] = {"episode": self._episode}
         if self._formats.saves:
-            own = {f"own.{name}": np.asarray(value) for name, value in self._env.unwrapped.state().items()}
+            with failures_of(self.index, "state"):
+                own = {f"own.{name}": np.asarray(value) for name, value in self._env.unwrapped.state().items()}
             parts |= {"observation": self._observation, "dummy": self._dummy, "mask": self._mask, **own}
         return {name: torch.from_numpy(np.array(value)) for name, value in parts.items()}
 
@@ -190,7 +178,8 @@ class GymVectorEnv:
         self._episode, self._observation = parts["episode"], parts["observation"]
         self._dummy, self._mask = parts["dummy"], parts["mask"]
         own = {name.removeprefix("own."): value for name, value in parts.items() if name.startswith("own.")}
-        self._env.unwrapped.load(own)
+        with failures_of(self.index, "load"):
+            self._env.unwrapped.load(own)
         return self._tensor(self._observation)
 
     def _begin(self, where: NDArray[np.bool_]) -> None:

@@ -5,22 +5,19 @@ for each simulation, so that it is sent in one piece: to another process, and to
 """
 
 import importlib
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep.envs.failures import failures_told
 from lockstep.envs.simulation import Floats, Observation, Simulation, State
 from lockstep.envs.watchdog import Hung, watchdog
-from lockstep.errors import RunFailed, described
+from lockstep.errors import RunFailed
 
-_LOCKSTEP = str(Path(__file__).parents[1])
-"""The folder of this package: frames of a traceback that are not the environment's."""
 REWARD, TERMINATED, TRUNCATED, SUCCESS = range(4)
 """Columns of a row's results."""
 RESULTS = 4
@@ -148,7 +145,12 @@ class Host:
 
     def save(self) -> list[State]:
         """The state of each."""
-        return [simulation.save() for simulation in self._simulations]
+        states = []
+        with self._named("save") as at:
+            for i, simulation in enumerate(self._simulations):
+                at[0] = i
+                states.append(simulation.save())
+        return states
 
     def restore(self, seeds: NDArray[np.uint32], states: Sequence[State]) -> None:
         """Restore each to a state saved in the episode with that seed."""
@@ -166,16 +168,13 @@ class Host:
         """Name the environment in the error if one of its methods fails; the body keeps its row in the list."""
         # One list cell instead of a `try` around every call: steps are counted in microseconds.
         at = [0]
-        try:
-            with self._watchdog.watching(self._simulators.timeout):
-                yield at
-        except RunFailed:
-            raise
-        except Hung as error:
-            problem = f"did not return from {action} for {self._simulators.timeout:g} s"
-            raise self._failed(at[0], problem) from error
-        except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
-            raise self._failed(at[0], f"failed in {action} ({described(error)}{place_of(error)})") from error
+        with failures_told(lambda problem: self._failed(at[0], f"failed in {action} ({problem})"), (RunFailed,)):
+            try:
+                with self._watchdog.watching(self._simulators.timeout):
+                    yield at
+            except Hung as error:
+                problem = f"did not return from {action} for {self._simulators.timeout:g} s"
+                raise self._failed(at[0], problem) from error
 
     def _refuse_non_finite(self, values: NDArray[Any], what: str) -> None:
         if values.dtype.kind != "f" or np.isfinite(values).all():
@@ -187,13 +186,6 @@ class Host:
     def _failed(self, row: int, problem: str) -> RunFailed:
         number = self._simulators.number(row)
         return RunFailed(f"environment {number}: {problem}; correct the environment, then `lockstep resume`")
-
-
-def place_of(error: BaseException) -> str:
-    """Where the author of an environment has to look, after a comma; empty if the error is about what it returned."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_LOCKSTEP)]
-    return f", {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
 
 
 def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:

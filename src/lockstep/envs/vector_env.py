@@ -1,10 +1,15 @@
 """The interface of batched environments. E: environments."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from lockstep.envs.failures import failures_told
+from lockstep.errors import LockstepError, RunFailed
 
 
 @dataclass
@@ -115,3 +120,17 @@ class TeamEnv(BatchedEnv, Protocol):
 
         Rounds with equal metrics must run the same code, so that one recorded graph serves them all.
         """
+
+
+@contextmanager
+def failures_of(index: Tensor, method: str) -> Iterator[None]:
+    """RunFailed with the numbers (E,) of a batch of environments if this method of theirs fails."""
+
+    def failed(problem: str) -> RunFailed:
+        # Read only now: reading a number waits for a GPU.
+        numbers = f"environments {int(index[0])} to {int(index[-1])}"
+        return RunFailed(f"{numbers}: failed in {method} ({problem}); correct the environment, then `lockstep resume`")
+
+    # Too little memory on a GPU is dealt with by the launcher.
+    with failures_told(failed, passing=(LockstepError, torch.OutOfMemoryError)):
+        yield

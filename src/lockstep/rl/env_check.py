@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
-from lockstep.envs.hosting import place_of
+from lockstep.envs.failures import failures_told
 from lockstep.envs.spaces import Actions, Continuous, Discrete, Part
 from lockstep.envs.vector_env import BatchedEnv, Transition
-from lockstep.errors import LockstepError, described
+from lockstep.errors import LockstepError, RunFailed
 from lockstep.rl.problem import EnvProblem
 
 _COUNT = 4
@@ -74,11 +74,10 @@ def check_environments(problem: EnvProblem, steps: int = 200, seed: int = 1) -> 
 def answered(subject: str, question: Callable[[], Finding]) -> Finding:
     """The finding of a question; if the environment fails in it, that is the finding."""
     try:
-        return question()
+        with failures_told(RunFailed):
+            return question()
     except LockstepError as error:
         return Finding(subject, str(error))
-    except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
-        return Finding(subject, f"{described(error)}{place_of(error)}")
 
 
 class _Probe:

@@ -53,8 +53,16 @@ class SafePoints:
 
         For a world of one. Several ranks would have to ask each other in the midst of the exchange of gradients.
         """
+        own = {id(module) for module in model.modules()}
+
+        def before(module: nn.Module, _: object) -> None:
+            # A module of an environment's or of a transform's is left alone: what is raised inside somebody's code is
+            # taken for a failure of that code.
+            if id(module) in own:
+                self._layer()
+
         # For all modules together: some compute differently, and in other bits, if they have hooks of their own.
-        handles = [register_module_forward_pre_hook(self._layer)]
+        handles = [register_module_forward_pre_hook(before)]
         handles += [parameter.register_hook(self._layer) for parameter in model.parameters() if parameter.requires_grad]
         try:
             yield

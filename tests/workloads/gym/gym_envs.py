@@ -209,6 +209,11 @@ class FailingConstructor(Good):
         raise ValueError("no licence")
 
 
+class ExitingConstructor(Good):
+    def __init__(self):
+        raise SystemExit(7)
+
+
 class TextObservation(Good):
     observation_space = spaces.Text(10)
 
@@ -270,6 +275,22 @@ class NothingAllowed(Masked):
 
 class LongerMask(NothingAllowed):
     left = np.ones(3, np.int8)
+
+
+class NoSecondChoice(Good):
+    """Two choices of two and three actions; after nine steps no action of the second is allowed."""
+
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def mask(self):
+        return np.array([1, 1, *[self.steps < 9] * 3], np.int8)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": self.mask()}
+
+    def step(self, action):
+        seen, reward, done, truncated, _ = super().step(action[0])
+        return seen, reward, done, truncated, {"action_mask": self.mask()}
 
 
 class Dies(Good):

@@ -17,7 +17,8 @@ def train(name, tmp_path, **settings):
 BEFORE = {
     "Missing": "has no Missing; it has: Good, ",
     "BadConstructor": r"cannot be created \(TypeError.*missing",
-    "FailingConstructor": r"cannot be created \(ValueError: no licence\)",
+    "FailingConstructor": r"cannot be created \(ValueError: no licence, .*gym_envs.py:\d+\)",
+    "ExitingConstructor": r"cannot be created \(SystemExit: 7, .*gym_envs.py:\d+\)",
     "TextObservation": "which has no fixed size",
     "TextAction": "its actions are Text",
     "NoSeed": "TypeError.*seed",
@@ -65,6 +66,7 @@ RETURNED = {
     "OutsideDiscrete": r"an observation is 7 above the first of 5, which is outside of its space\);",
     "NoReward": r"a reward is None \(NoneType\), and not one number\);",
     "NothingAllowed": "its action_mask allows no action, and its episode has not ended",
+    "NoSecondChoice": "its action_mask allows no action of choice 1, and its episode has not ended",
     "LongerMask": r"its action_mask has 3 entries, and 2 at first\);",
 }
 

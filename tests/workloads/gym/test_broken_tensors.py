@@ -39,6 +39,19 @@ class Exits(Still):
         raise SystemExit(3)
 
 
+class FailingLibrary(Still):
+    def step(self, action):
+        return torch.nn.Linear(5, 1)(torch.zeros(3, 2))
+
+
+class FailingState(Still):
+    def state(self):
+        raise OSError("the disk is full")
+
+    def load(self, state):
+        raise ValueError("saved by another version")
+
+
 class NanReward(Still):
     def step(self, action):
         seen, reward, *rest = super().step(action)
@@ -68,6 +81,7 @@ FAULTS = {
         r"environments 4 to 6: failed in step \(RuntimeError: the table broke, .*tensors.py:",
     ),
     "Exits": (RunFailed, r"environments 4 to 6: failed in step \(SystemExit: 3, .*then `lockstep resume`"),
+    "FailingLibrary": (RunFailed, r"failed in step \(RuntimeError: mat1 .*test_broken_tensors.py:\d+\);"),
     "NanReward": (RunFailed, "environment 5: its reward is not a finite number"),
     "NoLicence": (UserError, r"NoLicence: cannot be created \(ValueError: no licence, .*test_broken_tensors.py:"),
     "ThreeValues": (UserError, "ThreeValues: `step` returned tuple; allowed: a Transition, or a tuple of 4 or 5"),
@@ -84,3 +98,11 @@ def test_a_fault_is_one_line_that_says_where(name):
         env.reset()
         env.step(torch.zeros(3, dtype=torch.int64))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["state", "load"])
+def test_a_fault_in_saving_or_restoring_names_the_environments(method):
+    problem = tensor_problem(GymSettings(env_id=f"{__file__}:FailingState"), torch.device("cpu"))
+    env = problem.environments(torch.arange(4, 7), 1)
+    with pytest.raises(RunFailed, match=rf"environments 4 to 6: failed in {method} \(.*test_broken_tensors.py:\d+\);"):
+        env.state() if method == "state" else env.load({})

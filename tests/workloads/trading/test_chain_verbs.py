@@ -11,6 +11,7 @@ import pytest
 from lockstep.cli import model as models
 from lockstep.cli.main import main
 from lockstep.config.sources import to_yaml
+from lockstep.errors import UserError
 from lockstep.workloads.capabilities import TradeRequest
 from lockstep.workloads.trading.market.history import load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -22,13 +23,16 @@ FIRST, COUNT = date(2015, 1, 1), 200
 SMALL = {"episode_length": 20, "hidden_size": 8, "device": "cpu"}
 
 
-def files(folder, count=COUNT):
-    """Bars and quotes of the first days; the market is open every day, and options expire every ten days."""
+def files(folder, count=COUNT, adjusted=1.0):
+    """Bars and quotes of the first days; the market is open every day, and options expire every ten days.
+
+    `adjusted`: what the prices of the bars are multiplied by.
+    """
     closes = 100 * np.exp(0.01 * np.random.default_rng(7).standard_normal(COUNT).cumsum())
     bars, quotes = ["Date,Open,High,Low,Close,Volume"], ["date,symbol,expiry,strike,type,bid,ask"]
     for number in range(count):
         day, close = FIRST + timedelta(days=number), round(float(closes[number]), 2)
-        bars.append(f"{day},{close},{close},{close},{close},1000")
+        bars.append(f"{day}," + f"{close * adjusted}," * 4 + "1000")
         for tens in range(1, 6):
             end = number // 10 * 10 + 10 * tens
             for strike in np.unique(np.round(close * np.array([0.9, 0.95, 1.0, 1.05, 1.1]))):
@@ -121,6 +125,23 @@ def test_days_one_by_one_on_chains_are_one_evaluation(run, tmp_path, capsys):
     config = subject.config.replace(validation_from=str(FIRST + timedelta(days=first - 1)))
     judged = Trading().judge(config, learner, models.place_of(subject, "cpu"))(1, 2025)
     assert days.decisions[-1].value == pytest.approx(judged.extra["trading_value"][0], rel=1e-6)
+
+
+def test_bars_that_have_been_adjusted_since_are_refused(run, tmp_path):
+    named = files(tmp_path, 150)
+    subject = models.find(str(run), models.ModelOptions(device="cpu"), [], named["data"], chains=named["chains"])
+    request = TradeRequest(subject.config, models.load(subject, "cpu").learner, tmp_path / "paper.json")
+    trade(request)
+    before = request.account.read_text()
+    files(tmp_path, 151, adjusted=0.99)
+    with pytest.raises(
+        UserError, match=r"the price of 2015-05-30 is .* now and was .*; give bars that are not adjusted"
+    ):
+        trade(request)
+    assert request.account.read_text() == before
+    # A price that was corrected by a cent is no adjustment, and changes no contract.
+    files(tmp_path, 151, adjusted=1.0001)
+    assert not trade(request).notes
 
 
 def test_the_example_of_chains_trains(tmp_path, monkeypatch, capsys):

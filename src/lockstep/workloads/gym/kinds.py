@@ -3,8 +3,8 @@
 import inspect
 from typing import Any, Literal
 
-from lockstep.envs.env_sources import thing_of
-from lockstep.errors import UserError, described
+from lockstep.envs.env_sources import creating, thing_of
+from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
 
 Kind = Literal["single", "vector", "tensor", "agents"]
@@ -30,10 +30,8 @@ def _makes_agents(thing: Any, settings: GymSettings) -> bool:
     module = inspect.getmodule(thing)
     if module is not None and module.__name__.startswith(("pettingzoo.", "mpe2.")):
         return True
-    try:
+    with creating(settings.env_id):
         made = thing(**settings.arguments())
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{settings.env_id}: cannot be created ({described(error)})") from error
     made.close()
     if _is(type(made), "gymnasium", "VectorEnv"):
         raise UserError(

@@ -9,13 +9,13 @@ from typing import Any
 
 from lockstep.envs import gym_simulation
 from lockstep.envs.env_sources import quiet, thing_of
+from lockstep.envs.failures import failures_told
 from lockstep.envs.gym_simulation import EnvSpec, Resume
 from lockstep.envs.gym_spaces import ActionRows, Observations
 from lockstep.envs.gym_state import has_state, state_of
-from lockstep.envs.hosting import place_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete
 from lockstep.envs.watchdog import Hung, watchdog
-from lockstep.errors import LockstepError, UserError, described
+from lockstep.errors import UserError
 from lockstep.workloads.gym.settings import GymSettings
 
 LONGEST_TEST = 10_000
@@ -91,19 +91,19 @@ def _facts(settings: GymSettings, thing: object) -> Facts:
 @contextmanager
 def tried_out(settings: GymSettings) -> Iterator[None]:
     """Name the environment in the error if it fails or hangs while it is tried."""
-    try:
-        with quiet(), watchdog().watching(settings.env_timeout):
-            yield
-    except LockstepError:
-        raise
-    except Hung:
-        raise UserError(
-            f"{settings.env_id}: did not return for {settings.env_timeout:g} s when it was tried; correct it, or raise "
-            "--env-timeout"
-        ) from None
-    except (Exception, SystemExit) as error:  # an environment that calls sys.exit has failed, too
-        problem = f"fails when it is tried ({described(error)}{place_of(error)})"
-        raise UserError(f"{settings.env_id}: {problem}; `lockstep check` says more") from error
+
+    def failed(problem: str) -> UserError:
+        return UserError(f"{settings.env_id}: fails when it is tried ({problem}); `lockstep check` says more")
+
+    with failures_told(failed):
+        try:
+            with quiet(), watchdog().watching(settings.env_timeout):
+                yield
+        except Hung:
+            raise UserError(
+                f"{settings.env_id}: did not return for {settings.env_timeout:g} s when it was tried; correct it, or "
+                "raise --env-timeout"
+            ) from None
 
 
 def _resuming(settings: GymSettings, spec: EnvSpec, env: Any) -> tuple[EnvSpec, str]:

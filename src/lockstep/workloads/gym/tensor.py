@@ -6,18 +6,15 @@ whole run, on the device that its tensors should be on. It has `observation_shap
 `Transition`: (observation, reward, terminated, truncated[, final observation]).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lockstep.envs.env_sources import thing_of
-from lockstep.envs.hosting import place_of
+from lockstep.envs.env_sources import creating, thing_of
 from lockstep.envs.spaces import Actions, Continuous, Discrete
-from lockstep.envs.vector_env import Transition
-from lockstep.errors import LockstepError, RunFailed, UserError, described
+from lockstep.envs.vector_env import Transition, failures_of
+from lockstep.errors import LockstepError, RunFailed, UserError
 from lockstep.rl.problem import EnvProblem
 from lockstep.workloads.gym.settings import GymSettings
 
@@ -33,14 +30,14 @@ class TensorEnv:
 
     def reset(self) -> Tensor:
         """Start a new episode everywhere; returns the (E, ...) observation."""
-        with self._named("reset"):
+        with failures_of(self._index, "reset"):
             found = self._env.reset()
         # Gymnasium's convention is (observation, info).
         return self._checked("observation", found[0] if isinstance(found, tuple) else found, self.observation_shape)
 
     def step(self, action: Tensor) -> Transition:
         """Advance every environment by one action."""
-        with self._named("step"):
+        with failures_of(self._index, "step"):
             found = self._env.step(action)
         if not isinstance(found, Transition):
             if not isinstance(found, tuple) or len(found) not in (4, 5):
@@ -60,25 +57,18 @@ class TensorEnv:
 
     def state(self) -> dict[str, Tensor]:
         """What the environment saves; nothing if it cannot."""
-        return self._env.state() if resumes(self._env) else {}
+        if not resumes(self._env):
+            return {}
+        with failures_of(self._index, "state"):
+            return self._env.state()
 
     def load(self, state: dict[str, Tensor]) -> Tensor:
         """Restore what `state` returned; an environment that cannot starts new episodes."""
         if not resumes(self._env):
             return self.reset()
-        return self._checked("observation", self._env.load(state), self.observation_shape)
-
-    @contextmanager
-    def _named(self, action: str) -> Iterator[None]:
-        """Name the environments in the error if one of their methods fails."""
-        try:
-            yield
-        except (LockstepError, torch.OutOfMemoryError):  # too little memory is dealt with by the launcher
-            raise
-        except (Exception, SystemExit) as error:
-            numbers = f"environments {int(self._index[0])} to {int(self._index[-1])}"
-            problem = f"failed in {action} ({described(error)}{place_of(error)})"
-            raise RunFailed(f"{numbers}: {problem}; correct the environment, then `lockstep resume`") from error
+        with failures_of(self._index, "load"):
+            found = self._env.load(state)
+        return self._checked("observation", found, self.observation_shape)
 
     def _refuse_truncation(self, truncated: Tensor) -> None:
         # Reading a flag waits for a GPU, so it is read on the host only; `lockstep check` looks on every device.
@@ -114,12 +104,9 @@ def tensor_problem(settings: GymSettings, device: torch.device) -> EnvProblem:
         return TensorEnv(source, made(index, seed), index)
 
     def made(index: Tensor, seed: int) -> Any:
-        try:
+        # Too little memory on a GPU is dealt with by the launcher.
+        with creating(source, passing=(LockstepError, torch.OutOfMemoryError)):
             return make(index=index, seed=seed, **arguments)
-        except (LockstepError, torch.OutOfMemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise UserError(f"{source}: cannot be created ({described(error)}{place_of(error)})") from error
 
     sample = made(torch.zeros(1, dtype=torch.int64, device=device), 0)
     return EnvProblem(

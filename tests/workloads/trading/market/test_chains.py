@@ -9,6 +9,8 @@ import torch
 from lockstep.errors import UserError
 from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
+from lockstep.workloads.trading.market import quotes_file
+from lockstep.workloads.trading.market.chains_on_device import ChainsOnDevice
 from lockstep.workloads.trading.market.data_record import data_record
 from lockstep.workloads.trading.market.history import WARM_UP, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
@@ -232,6 +234,16 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, lines, header, expected):
     assert "\n" not in str(refused.value) and "\x1b" not in str(refused.value)
 
 
+def test_more_quotes_than_there_is_room_for_are_refused(tmp_path, monkeypatch):
+    saturday = FIRST + timedelta(days=5)
+    unused = [f"{saturday},SPY,{EXPIRY},{strike},C,1,2" for strike in range(90, 110)]
+    monkeypatch.setattr(quotes_file, "_MOST_QUOTES", 10)
+    # Quotes of a day without a bar are not kept.
+    assert load_history(settings(tmp_path, [*unused, *ladder(START)])).chains is not None
+    with pytest.raises(UserError, match=r"row 12: exceeds the limit of 10 quotes of all files; choose fewer --symbols"):
+        load_history(settings(tmp_path, [*ladder(START), quote(START, 115, "C", 1, 2)]))
+
+
 def test_chains_without_bars_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"chains .* there is none; add --data"):
         MarketSettings(chains=chains(tmp_path, ladder(START))).validate()
@@ -274,6 +286,17 @@ def test_sparse_and_dense_marks_agree_and_a_state_continues(tmp_path):
 def act_observation(env):
     """What the environment shows now."""
     return env.restart(torch.zeros(env.count, dtype=torch.bool))
+
+
+def test_what_is_the_same_for_all_accounts_is_computed_once(tmp_path, monkeypatch):
+    computed, sheet = [], ChainsOnDevice.sheet
+    monkeypatch.setattr(ChainsOnDevice, "sheet", lambda self: computed.append(1) or sheet(self))
+    market = settings(tmp_path, ladder(START))
+    history = load_history(market)
+    for accounts in (1, 3):
+        env = TradingEnv(market, torch.arange(accounts), 0, torch.device("cpu"), history=history)
+        assert env.chain.listing is not None
+    assert len(computed) == 1
 
 
 def test_simulated_accounts_beside_chains_trade_the_models_prices(tmp_path):

@@ -88,12 +88,13 @@ class Account:
         unit = spot * size
         # (E, 4 legs). The ladder is per dollar of the price; it has one row if all accounts share its quotes.
         mid = chain.ladder.expand(len(action), -1).gather(1, contract) * unit[:, None]
-        strike, listed = moneyness * spot[:, None], legs > 0
+        strike, available = moneyness * spot[:, None], legs > 0
         if chain.listing is not None:
             # What is listed near the strikes that the action means.
             strike = torch.where(chain.listing.real, chain.listing.strike.gather(1, contract), strike)
             moneyness = torch.where(chain.listing.real, strike / spot[:, None], moneyness)
-            listed = listed & (chain.listing.found.gather(1, contract) | (side == 0) | ~chain.listing.real).all(1)
+            listed = chain.listing.available.gather(1, contract) | ~chain.listing.real
+            available = available & (listed | (side == 0)).all(1)
         gross = MULTIPLIER * mid * side.abs()
         spread = (gross * chain.spread.expand(len(action), -1).gather(1, contract)).sum(1)
         fee = settings.commission * legs * size
@@ -112,14 +113,14 @@ class Account:
         tied_up = MULTIPLIER * mid[:, 0] + margin_beyond_price(settings, unit, out_of_the_money)
         needed = price + naked * tied_up + wing
         # Masks instead of branches: a step must not wait for the device.
-        contracts = self._affordable(needed) * listed * ~self.positions.open.all(1)
+        contracts = self._affordable(needed) * available * ~self.positions.open.all(1)
         self.positions.add(
             Ticket(
                 contracts=contracts,
                 size=size,
                 side=side,
                 strike=strike,
-                listed=spot,
+                price_at_listing=spot,
                 days=chain.expiry.expand(len(action)),
                 call=call,
                 paid=price * contracts,

@@ -29,7 +29,7 @@ class Ticket:
     """(E, L) 1.0 bought, -1.0 sold, 0.0 no leg."""
     strike: Tensor
     """(E, L)"""
-    listed: Tensor
+    price_at_listing: Tensor
     """(E,)"""
     days: Tensor
     """(E,)"""
@@ -70,7 +70,7 @@ class Positions:
         # 1, not 0: missing legs are priced, too, and their strike is a divisor.
         self.strike = zeros(places, MAX_LEGS) + 1.0
         """(E, P, L) dollars."""
-        self.listed = zeros(places) + 1.0
+        self.price_at_listing = zeros(places) + 1.0
         """(E, P) the underlying's price when the position was opened, which is when its options were listed."""
         self.quantity = zeros(places, MAX_LEGS)
         """(E, P, L) contracts of the usual size, negative if sold."""
@@ -89,8 +89,8 @@ class Positions:
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to continue; `mark` computes the rest. The names are keys of a run's checkpoints."""
         names = ["open", "strike", "quantity", "call", "days", "paid", "naked", "wing"]
-        names += ["listed"] if self._quotes.remember_listing else []
-        return {name: getattr(self, name) for name in names}
+        listed = {"listed": self.price_at_listing} if self._quotes.remember_listing else {}
+        return {name: getattr(self, name) for name in names} | listed
 
     def add(self, ticket: Ticket) -> None:
         """Put each account's new position into its first free slot."""
@@ -108,7 +108,7 @@ class Positions:
             (self.paid, ticket.paid),
             (self.naked, ticket.naked),
             (self.wing, ticket.wing),
-            (self.listed, ticket.listed),
+            (self.price_at_listing, ticket.price_at_listing),
         )
         for tensor, value in numbers:
             tensor.copy_(torch.where(place, value[:, None], tensor))
@@ -135,8 +135,8 @@ class Positions:
         """(8, E, P) the result of `_values`, summed over the legs."""
         # (E, 1, 1), to broadcast over slots and legs.
         place = (slice(None), None, None)
-        days = self.days[:, :, None]
-        legs = (spot[place], volatility[place], self.strike, days, self.listed[:, :, None], self.quantity, self.call)
+        days, price_at_listing = self.days[:, :, None], self.price_at_listing[:, :, None]
+        legs = (spot[place], volatility[place], self.strike, days, price_at_listing, self.quantity, self.call)
         return self._values(*legs).sum(3)
 
     def _sparse_sums(self, spot: Tensor, volatility: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class Positions:
             volatility.index_select(0, account),
             self.strike.view(-1).index_select(0, legs),
             self.days.view(-1).index_select(0, position),
-            self.listed.view(-1).index_select(0, position),
+            self.price_at_listing.view(-1).index_select(0, position),
             self.quantity.view(-1).index_select(0, legs),
             self.call.view(-1).index_select(0, legs),
             account,
@@ -164,7 +164,7 @@ class Positions:
         volatility: Tensor,
         strike: Tensor,
         days: Tensor,
-        listed: Tensor,
+        price_at_listing: Tensor,
         quantity: Tensor,
         call: Tensor,
         account: Tensor | None = None,
@@ -175,7 +175,7 @@ class Positions:
         """
         settings = self._settings
         price_over_strike = spot / strike
-        sheet = self._quotes.legs(spot, volatility, strike, days, listed, account)
+        sheet = self._quotes.legs(spot, volatility, strike, days, price_at_listing, account)
         price, spread = torch.where(call, sheet.call, sheet.put), half_spread(settings, price_over_strike)
         if self._quotes.recorded is not None:
             # The model's price stands where a contract has no quote that day.

@@ -9,10 +9,12 @@ puts (5-9).
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from lockstep.workloads.trading.market.chains_on_device import ChainsOnDevice
 from lockstep.workloads.trading.market.pricing import Sheet
 from lockstep.workloads.trading.market.quotes import Quotes, Recorded
 from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
@@ -39,7 +41,7 @@ class Listing:
 
     strike: Tensor
     """(E, 10) dollars."""
-    found: Tensor
+    available: Tensor
     """(E, 10) bool: whether there is a contract near enough to the one that is meant."""
     real: Tensor
     """(E, 1) bool: whether the account trades it; the others trade simulated prices, where everything is listed."""
@@ -74,7 +76,7 @@ class Chain:
         # Preallocated and updated in place, because a captured CUDA graph keeps tensor addresses.
         self._rows = torch.zeros(count, ROWS, COLUMNS, device=device)
         self._slopes = torch.zeros(2, count, ROWS, device=device)
-        self._liquidity = self._relative_volume().float()
+        self._liquidity = _relative_volume(device)
         if quotes.recorded is not None:
             self._make_recorded(quotes.recorded, count)
         if constant:
@@ -104,13 +106,9 @@ class Chain:
         self.spread, self.expiry = self.spread.repeat(count, 1), self.expiry.repeat(count)
         self._nominal = self.spread.clone(), self.expiry.clone()
         ladder = recorded.ladder()
-        self.listing = Listing(ladder.strike, ladder.listed, recorded.historical[:, None])
-        sheet, sigma, strike, days, spread = recorded.listed.sheet
-        rows, slopes = self._columns(sheet, sigma, strike, days, spread)
-        listed = _shown(recorded.listed.listed)
-        # An empty row for a contract that is not listed.
-        self._recorded_rows = torch.where(listed[:, :, None], rows, 0.0).float()
-        self._recorded_slopes = torch.where(listed, slopes, 0.0).float()
+        self.listing = Listing(ladder.strike, ladder.available, recorded.historical[:, None])
+        # Kept here as well as in the cache, because a captured CUDA graph keeps tensor addresses.
+        self._recorded_rows, self._recorded_slopes = _recorded_columns(recorded.chains)
 
     def _list(self, recorded: Recorded) -> None:
         """Put what is listed today in the place of the model's quotes, for accounts on real prices."""
@@ -120,7 +118,7 @@ class Chain:
         self.ladder.copy_(torch.where(real[:, None], today.mid, self.ladder))
         self.spread.copy_(torch.where(real[:, None], today.spread, nominal_spread))
         self.expiry.copy_(torch.where(real, today.days, nominal_expiry))
-        self.listing.found.copy_(today.listed)
+        self.listing.available.copy_(today.available)
         self.listing.strike.copy_(today.strike)
         rows, slopes = self._recorded_rows.index_select(0, recorded.row), self._recorded_slopes
         self._rows.copy_(torch.where(real[:, None, None], rows, self._rows))
@@ -137,45 +135,58 @@ class Chain:
         count = len(self._rows)
         spread, strike = self._spread.expand(count, 5, 5), self._strike.expand(count, 5, 5)
         days = self._days[:, None].expand(count, 5, 5)
-        rows, slopes = self._columns(sheet, sigma, strike, days, spread)
+        rows, slopes = _columns(sheet, sigma, strike, days, spread, self._liquidity)
         self._rows.copy_(rows)
         self._slopes.copy_(slopes)
 
-    def _columns(
-        self, sheet: Sheet, sigma: Tensor, strike: Tensor, days: Tensor, spread: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """(B, 20, 15) rows of an observation, and (2, B, 20) delta and gamma.
 
-        From (B, 5, 5), or (B, 2, 5, 5) where calls and puts have strikes, quotes and volatilities of their own.
-        """
-        one = torch.ones_like(strike)
-        mid, width = _shown(sheet.call, sheet.put), _shown(spread)
-        delta, gamma = _shown(sheet.call_delta, sheet.call_delta - 1.0), _shown(sheet.gamma)
-        columns = (
-            _PRICE_SCALE * (_shown(strike) - 1.0),
-            _PRICE_SCALE * mid * (1.0 - width),
-            _PRICE_SCALE * mid * (1.0 + width),
-            mid,  # Placeholders for the last price and the volume, which `rows` fills in.
-            mid,
-            self._liquidity.double().expand_as(mid),  # Stands for the open interest.
-            _shown(sigma),
-            delta,
-            _GAMMA_SCALE * gamma,
-            _THETA_SCALE * _shown(sheet.call_theta, sheet.put_theta),
-            _VEGA_SCALE * _shown(sheet.vega),
-            _RHO_SCALE * _shown(sheet.call_rho, sheet.put_rho),
-            _shown(one, 0.0 * one),
-            _shown(days) / EXPIRIES[-1],
-            _PRICE_SCALE * mid,
-        )
-        return torch.stack(columns, dim=2), torch.stack((delta, gamma))
+@lru_cache(maxsize=2)
+def _recorded_columns(chains: ChainsOnDevice) -> tuple[Tensor, Tensor]:
+    """(R, 20, 15) rows of an observation, and (2, R, 20) delta and gamma, on every bar: the same for all accounts."""
+    rows, slopes = _columns(*chains.sheet(), _relative_volume(chains.available.device))
+    available = _shown(chains.available)
+    # An empty row for a contract that is not listed.
+    return torch.where(available[:, :, None], rows, 0.0).float(), torch.where(available, slopes, 0.0).float()
 
-    def _relative_volume(self) -> Tensor:
-        """(20,) half the logarithm of a contract's relative volume: highest near the money and for short expiries."""
-        days = self._days[:, None].expand(5, 5)
-        # Made up: there is no recorded option volume to fit it to.
-        volume = torch.exp(-(self._strike - 1.0).abs() / 0.1 - days / 60.0)
-        return 0.5 * torch.stack([volume[:, place] for _, place in _SHOWN], 1).flatten().log()
+
+def _columns(
+    sheet: Sheet, sigma: Tensor, strike: Tensor, days: Tensor, spread: Tensor, liquidity: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(B, 20, 15) rows of an observation, and (2, B, 20) delta and gamma.
+
+    From (B, 5, 5), or (B, 2, 5, 5) where calls and puts have strikes, quotes and volatilities of their own, and from
+    the (20,) `_relative_volume`.
+    """
+    one = torch.ones_like(strike)
+    mid, width = _shown(sheet.call, sheet.put), _shown(spread)
+    delta, gamma = _shown(sheet.call_delta, sheet.call_delta - 1.0), _shown(sheet.gamma)
+    columns = (
+        _PRICE_SCALE * (_shown(strike) - 1.0),
+        _PRICE_SCALE * mid * (1.0 - width),
+        _PRICE_SCALE * mid * (1.0 + width),
+        mid,  # Placeholders for the last price and the volume, which `rows` fills in.
+        mid,
+        liquidity.double().expand_as(mid),  # Stands for the open interest.
+        _shown(sigma),
+        delta,
+        _GAMMA_SCALE * gamma,
+        _THETA_SCALE * _shown(sheet.call_theta, sheet.put_theta),
+        _VEGA_SCALE * _shown(sheet.vega),
+        _RHO_SCALE * _shown(sheet.call_rho, sheet.put_rho),
+        _shown(one, 0.0 * one),
+        _shown(days) / EXPIRIES[-1],
+        _PRICE_SCALE * mid,
+    )
+    return torch.stack(columns, dim=2), torch.stack((delta, gamma))
+
+
+def _relative_volume(device: torch.device) -> Tensor:
+    """(20,) half the logarithm of a contract's relative volume: highest near the money and for short expiries."""
+    strike, days = (torch.tensor(values, dtype=torch.float64, device=device) for values in (MONEYNESS, EXPIRIES))
+    # Made up: there is no recorded option volume to fit it to.
+    volume = torch.exp(-(strike - 1.0).abs() / 0.1 - days[:, None].expand(5, 5) / 60.0)
+    relative = 0.5 * torch.stack([volume[:, place] for _, place in _SHOWN], 1).flatten().log()
+    return relative.float()
 
 
 def _shown(call: Tensor, put: Tensor | None = None) -> Tensor:

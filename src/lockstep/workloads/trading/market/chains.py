@@ -46,7 +46,7 @@ class Chains:
     """(Q,) see `keys`."""
     bid: Floats
     ask: Floats
-    listed: Ints
+    nearest_quote: Ints
     """(R, 2, 5, 5) the quote of the call and the put nearest to each expiry and strike of the chain; -1 = none is near
     enough."""
     notes: tuple[str, ...] = ()
@@ -68,7 +68,8 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
     files = files_of(QuotesFile, settings.chains)
     if len(day) >= _MOST_ROWS:
         raise UserError(f"chains: {len(day):,} bars are more than {_MOST_ROWS:,}; choose fewer --symbols or days")
-    rows = read_quotes(files, symbols, max(EXPIRIES) + farthest(max(EXPIRIES)))
+    days = {name: frozenset(day[symbol == number].tolist()) for number, name in enumerate(symbols)}
+    rows = read_quotes(files, days, max(EXPIRIES) + farthest(max(EXPIRIES)))
     quotes = _on_bars(rows, symbol, day)
     for number, name in enumerate(symbols):
         _check_symbol(
@@ -81,21 +82,20 @@ def load_chains(settings: MarketSettings, symbols: Sequence[str], symbol: Ints, 
     if repeated := int((~first).sum()):
         rows.left_out["repeated"] = repeated
     quotes = {name: column[first] for name, column in quotes.items()}
-    listed = _listed(quotes, close)
+    nearest_quote = _nearest_quotes(quotes, close)
     notes = (
         *about_layouts({file.path.name: file.layout for file in files}),
         _about_quotes(quotes, rows),
-        *_about_orders(quotes, listed, EXPIRIES.index(settings.expiry_days), symbol, day),
+        *_about_orders(quotes, nearest_quote[:, :, EXPIRIES.index(settings.expiry_days)], symbol, day),
     )
-    return Chains(close, quotes["key"], quotes["bid"], quotes["ask"], listed, notes)
+    return Chains(close, quotes["key"], quotes["bid"], quotes["ask"], nearest_quote, notes)
 
 
 def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]]:
-    """The quotes of days that have a bar, with its row, the days to expiry and their key."""
+    """The quotes with the row of their day's bar, the days to expiry and their key."""
     quotes = rows.arrays()
     bars = symbol * _DAYS + day
     row = np.searchsorted(bars, quotes["symbol"] * _DAYS + quotes["day"])
-    has_bar = bars[np.minimum(row, len(bars) - 1)] == quotes["symbol"] * _DAYS + quotes["day"]
     # A contract ends at the last close on or before its expiry: monthly ones once expired on Saturdays.
     expiry = quotes["expiry"]
     weekday = (expiry - 1) % 7  # 0 = Monday.
@@ -104,10 +104,9 @@ def _on_bars(rows: QuoteRows, symbol: Ints, day: Ints) -> dict[str, NDArray[Any]
     last = np.array([day[symbol == number].max() for number in np.unique(symbol)])
     end = np.where(end <= last[quotes["symbol"]], before, end)
     days = end - quotes["day"]
-    for reason, wrong in (("on days without a bar", ~has_bar), ("expired", has_bar & (days <= 0))):
-        if wrong.any():
-            rows.left_out[reason] = rows.left_out.get(reason, 0) + int(wrong.sum())
-    usable = has_bar & (days > 0)
+    usable = days > 0
+    if expired := int((~usable).sum()):
+        rows.left_out["expired"] = rows.left_out.get("expired", 0) + expired
     found = {name: column[usable] for name, column in (quotes | {"row": row, "days": days}).items()}
     call = found["call"].astype(np.int64)
     return found | {"key": keys(found["row"], found["days"], call, found["strike"])}
@@ -132,7 +131,7 @@ def _check_symbol(settings: MarketSettings, name: str, quotes: dict[str, NDArray
         )
 
 
-def _listed(quotes: dict[str, NDArray[Any]], close: Floats) -> Ints:
+def _nearest_quotes(quotes: dict[str, NDArray[Any]], close: Floats) -> Ints:
     """(R, 2, 5, 5) see `Chains`. Contracts without a bid are not opened: nobody could sell them again."""
     found = np.full((len(close), 2, len(EXPIRIES), len(MONEYNESS)), -1, np.int64)
     openable = np.flatnonzero(quotes["bid"] > 0)
@@ -164,9 +163,8 @@ def _about_quotes(quotes: dict[str, NDArray[Any]], rows: QuoteRows) -> str:
     return f"chains: {counted(len(quotes['key']), 'quote')} on {days}{closing}{left_out}"
 
 
-def _about_orders(quotes: dict[str, NDArray[Any]], listed: Ints, place: int, symbol: Ints, day: Ints) -> list[str]:
-    """How often an order finds no contract, and one that is held has no quote."""
-    ladder = listed[:, :, place]
+def _about_orders(quotes: dict[str, NDArray[Any]], ladder: Ints, symbol: Ints, day: Ints) -> list[str]:
+    """How often an order finds no contract, and one that is held has no quote; `ladder` (R, 2, 5): what orders mean."""
     at_the_money = (ladder[:, :, MONEYNESS.index(1.0)] >= 0).all(1)
     if not at_the_money.any():
         raise UserError(

@@ -43,7 +43,7 @@ def digest(history: History) -> str:
 def chains_digest(chains: Chains) -> str:
     """Identifies the quotes."""
     found = hashlib.sha256()
-    for column in (chains.key, chains.bid, chains.ask, chains.listed):
+    for column in (chains.key, chains.bid, chains.ask, chains.nearest_quote):
         found.update(np.ascontiguousarray(column).tobytes())
     return found.hexdigest()[:16]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
+from lockstep.workloads.trading.market.chains_on_device import chains_on
 from lockstep.workloads.trading.market.history import TRADING_DAYS, History, Split
 from lockstep.workloads.trading.market.indicators import BARS, CLOSE, HIGH, LOW, VOLUME, Indicators, larger_movement
-from lockstep.workloads.trading.market.listed import listed_on
 from lockstep.workloads.trading.market.paths import Dice, Paths
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR
 from lockstep.workloads.trading.market.quotes import START_PRICE, Quotes, Recorded
@@ -31,8 +31,8 @@ class Records:
         self.volatility = torch.from_numpy(history.volatility).to(device)
         self.days = torch.from_numpy(history.day).diff(prepend=torch.from_numpy(history.day[:1])).double().to(device)
         """(R,) calendar days since the bar before."""
-        terms = (settings.interest, settings.expiry_days, device)
-        self.listed = listed_on(history.chains, *terms) if history.chains else None
+        terms = (settings.interest, settings.expiry_days)
+        self.chains = chains_on(device, history.chains, *terms) if history.chains else None
         """Recorded option chains; None = options are priced by the model."""
         # float32: bars are only observed. Money is computed from `close`, which is float64.
         self.bars = bars.float().to(device)
@@ -78,8 +78,8 @@ class Market:
         """(E,) bars in a year."""
         self._make_state(len(index), device)
         self.quotes = Quotes(settings, historical, device)
-        if records is not None and records.listed is not None:
-            self.quotes.recorded = Recorded(records.listed, self.row, self.historical)
+        if records is not None and records.chains is not None:
+            self.quotes.recorded = Recorded(records.chains, self.row, self.historical)
 
     def _make_state(self, count: int, device: torch.device) -> None:
         def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lockstep.workloads.trading.market import smiles
-from lockstep.workloads.trading.market.listed import Ladder, Listed, Quote
+from lockstep.workloads.trading.market.chains_on_device import ChainsOnDevice, Ladder, Quote
 from lockstep.workloads.trading.market.pricing import DAYS_PER_YEAR, Sheet, black_scholes, skewed
 from lockstep.workloads.trading.market.settings import EXPIRIES, MONEYNESS, MarketSettings
 
@@ -27,7 +27,7 @@ Terms = tuple[Tensor, Tensor]
 class Recorded:
     """Recorded chains, and which accounts trade them at which bar."""
 
-    listed: Listed
+    chains: ChainsOnDevice
     row: Tensor
     """(E,) the market's own tensor, which it updates in place."""
     historical: Tensor
@@ -35,7 +35,7 @@ class Recorded:
 
     def ladder(self) -> Ladder:
         """What the actions trade today; of accounts on simulated prices it says nothing."""
-        return self.listed.ladder(self.row)
+        return self.chains.ladder(self.row)
 
     def held(self, strike: Tensor, days: Tensor, call: Tensor, account: Tensor | None) -> Quote:
         """Quotes of contracts that are held; `account`: see `Quotes.legs`."""
@@ -44,7 +44,7 @@ class Recorded:
             row, real = self.row.view(shape), self.historical.view(shape)
         else:
             row, real = self.row.index_select(0, account), self.historical.index_select(0, account)
-        quote = self.listed.held(row, strike, days, call)
+        quote = self.chains.held(row, strike, days, call)
         return replace(quote, found=quote.found & real)
 
 
@@ -86,18 +86,24 @@ class Quotes:
         volatility (B,): of each account, or B = 1 if all accounts are simulated and have the same.
         """
         base = volatility[:, None, None]
-        fair = self._fair.listed(base, self._strike, self._days) if self._fair else None
+        fair = self._fair.today(base, self._strike, self._days) if self._fair else None
         mask = None if self._all else self._simulated[:, None, None]
         return self._priced(self._one, self._strike, self._days, base, fair, mask)
 
     def legs(
-        self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor, account: Tensor | None
+        self,
+        spot: Tensor,
+        volatility: Tensor,
+        strike: Tensor,
+        days: Tensor,
+        price_at_listing: Tensor,
+        account: Tensor | None,
     ) -> Sheet:
-        """Options that are held; all tensors broadcast. `listed`: the underlying's price on the day of their listing.
+        """Options that are held; all tensors broadcast. `price_at_listing`: the underlying's price then.
 
         `account`: which account each is held by; None = the first axis is E.
         """
-        fair = self._fair.held(spot, volatility, strike, days, listed) if self._fair else None
+        fair = self._fair.held(spot, volatility, strike, days, price_at_listing) if self._fair else None
         mask = None
         if not self._all:
             by_account = self._simulated.view(-1, *(1,) * (spot.dim() - 1))
@@ -133,10 +139,10 @@ class _Fair(ABC):
         """Build the tables."""
 
     @abstractmethod
-    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor) -> Terms:
-        """Of options with `days` to expiry that were listed at the price `listed`."""
+    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, price_at_listing: Tensor) -> Terms:
+        """Of options with `days` to expiry that were listed at that price of the underlying."""
 
-    def listed(self, volatility: Tensor, strike: Tensor, days: Tensor) -> Terms:
+    def today(self, volatility: Tensor, strike: Tensor, days: Tensor) -> Terms:
         """Of the options listed today, at strikes that are fractions of the price."""
         return self.held(torch.ones_like(strike), volatility, strike, days, torch.ones_like(strike))
 
@@ -144,7 +150,7 @@ class _Fair(ABC):
 class _Brownian(_Fair):
     """Black and Scholes' own market."""
 
-    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor) -> Terms:
+    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, price_at_listing: Tensor) -> Terms:
         return self._drift * days, volatility
 
 
@@ -155,7 +161,7 @@ class _Jumps(_Fair):
         ratio, lift = smiles.jump_smiles(settings.volatility)
         self._ratio, self._lift = ratio.flatten().to(device), lift.to(device)
 
-    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor) -> Terms:
+    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, price_at_listing: Tensor) -> Terms:
         whole = days.clamp(0, smiles.LONGEST).long()
         lift = self._drift * days + self._lift[whole]
         away = (torch.log(spot / strike) + lift) / (self._daily * whole.clamp(min=1).sqrt())
@@ -168,7 +174,7 @@ class _Stochastic(_Fair):
     def _make(self, settings: MarketSettings, device: torch.device) -> None:
         self._ratio = smiles.volatility_smiles(settings.volatility).flatten().to(device)
 
-    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor) -> Terms:
+    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, price_at_listing: Tensor) -> Terms:
         whole = days.clamp(0, smiles.LONGEST).long()
         lift = self._drift * days
         away = (torch.log(spot / strike) + lift) * math.sqrt(DAYS_PER_YEAR) / (volatility * whole.clamp(min=1).sqrt())
@@ -197,16 +203,16 @@ class _Regime(_Fair):
         self._ratio, self._lift = tables.ratio.flatten().to(device), tables.lift.flatten().to(device)
         self._listed_ratio, self._listed_lift = tables.listed_ratio.to(device), tables.listed_lift[:, None].to(device)
 
-    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, listed: Tensor) -> Terms:
+    def held(self, spot: Tensor, volatility: Tensor, strike: Tensor, days: Tensor, price_at_listing: Tensor) -> Terms:
         age = (self._expiry - days).clamp(0, self._expiry).long()
         # Strikes are 0.9, 0.95, ... 1.1 of the price at which the option was listed.
-        number = torch.round((strike / listed - MONEYNESS[0]) / (MONEYNESS[1] - MONEYNESS[0]))
-        place = _place(torch.log(spot / listed) / (self._daily * age.clamp(min=1).sqrt()))
+        number = torch.round((strike / price_at_listing - MONEYNESS[0]) / (MONEYNESS[1] - MONEYNESS[0]))
+        place = _place(torch.log(spot / price_at_listing) / (self._daily * age.clamp(min=1).sqrt()))
         lift = self._drift * days.clamp(min=0) + _between(self._lift, age, place, smiles.PLACES)
         row = age * len(MONEYNESS) + number.clamp(0, len(MONEYNESS) - 1).long()
         return lift, volatility * _between(self._ratio, row, place, smiles.PLACES)
 
-    def listed(self, volatility: Tensor, strike: Tensor, days: Tensor) -> Terms:
+    def today(self, volatility: Tensor, strike: Tensor, days: Tensor) -> Terms:
         return self._drift * days + self._listed_lift, volatility * self._listed_ratio
 
 

@@ -4,7 +4,7 @@ Columns are named as CBOE, DoltHub and other vendors do. Crossed, negative and m
 """
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, ClassVar
@@ -17,6 +17,9 @@ from lockstep.workloads.trading.market.table_file import Columns, TableFile, rea
 
 LARGEST_PRICE = 500_000.0
 """Dollars, of strikes and quotes; a key holds no larger strike."""
+_MOST_QUOTES = 50_000_000
+"""That are kept, at 57 bytes each and a few times that while they are sorted: an untrusted file must not fill the
+memory."""
 _KINDS = {"c": True, "call": True, "calls": True, "p": False, "put": False, "puts": False}
 _MISSING = ("", "null", "nan", "none", "n/a")
 
@@ -78,13 +81,17 @@ class QuoteRows:
         return {name: np.frombuffer(getattr(self, name), kinds.get(name, np.int64)) for name in names}
 
 
-def read_quotes(files: Iterable[QuotesFile], symbols: Sequence[str], longest: int) -> QuoteRows:
-    """Read the quotes of these symbols for contracts with at most `longest` days to expiry; every value is checked."""
-    rows, number_of = QuoteRows(), {symbol: number for number, symbol in enumerate(symbols)}
+def read_quotes(files: Iterable[QuotesFile], days: Mapping[str, Collection[int]], longest: int) -> QuoteRows:
+    """Read the quotes of contracts with at most `longest` days to expiry, on these `days` of each symbol.
+
+    Every value that is kept is checked.
+    """
+    rows = QuoteRows()
+    traded = {symbol: (number, those) for number, (symbol, those) in enumerate(days.items())}
     for file in files:
         for number, (day, symbol, expiry, strike, kind, bid, ask, price) in file:
             # CBOE and Yahoo write indices with a caret, which the names of files of bars lose as well.
-            known = number_of.get(str(symbol).removeprefix("^"))
+            known, with_bar = traded.get(str(symbol).removeprefix("^"), (None, ()))
             if known is None:
                 rows.leave_out("of other symbols")
                 continue
@@ -95,6 +102,8 @@ def read_quotes(files: Iterable[QuotesFile], symbols: Sequence[str], longest: in
                 rows.leave_out(f"with more than {longest} days to expiry")
             elif reason := _unusable(file, number, bid, ask):
                 rows.leave_out(reason)
+            elif today not in with_bar:
+                rows.leave_out("on days without a bar")
             else:
                 _add(rows, file, number, (known, today, end), (strike, kind, bid, ask, price))
     return rows
@@ -113,6 +122,9 @@ def _unusable(file: QuotesFile, row: int, bid: Any, ask: Any) -> str:
 
 
 def _add(rows: QuoteRows, file: QuotesFile, row: int, when: tuple[int, int, int], values: tuple[Any, ...]) -> None:
+    if len(rows.day) == _MOST_QUOTES:
+        limit = f"exceeds the limit of {_MOST_QUOTES:,} quotes of all files"
+        raise file.wrong(f"{limit}; choose fewer --symbols, or --data with fewer days", row)
     strike, kind, bid, ask, price = values
     call = _KINDS.get(str(kind).strip().lower())
     if call is None:

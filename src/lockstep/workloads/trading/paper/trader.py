@@ -23,12 +23,15 @@ from lockstep.workloads.trading.account.actions import ACTIONS
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.data_record import ANY_DAY, record_of, trained_days
 from lockstep.workloads.trading.market.history import WARM_UP, History, load_history
+from lockstep.workloads.trading.market.indicators import CLOSE
 from lockstep.workloads.trading.observation import parts, symbols_told
 from lockstep.workloads.trading.paper.account_file import PaperAccount, Tensors, read_account
 from lockstep.workloads.trading.paper.decision import Decision, TradingDays
 
 _SAME_PRICE = 1e-9
 """Relative difference up to which a price of the past counts as unchanged."""
+_CORRECTED = 1e-3
+"""Relative difference up to which it may have been corrected, by a cent or so, rather than adjusted."""
 _PREFIX = "account."
 """Of the account's tensors in the environment's state."""
 
@@ -92,6 +95,12 @@ def _row_of_last_day(
         raise UserError(
             f"{name}: its last day is {before.day}, which the data does not have after {WARM_UP} earlier ones; "
             f"give data that goes back further"
+        )
+    price = float(history.bars[rows[place], CLOSE])
+    if history.chains is not None and abs(price / before.close - 1.0) > _CORRECTED:
+        raise UserError(
+            f"{name}: the price of {before.day} is {price:,.4f} now and was {before.close:,.4f}: it has been adjusted, "
+            "and the contracts of --chains are not; give bars that are not adjusted"
         )
     return place
 

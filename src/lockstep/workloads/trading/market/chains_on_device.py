@@ -5,7 +5,7 @@ needs neither loops nor the host.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Ladder:
     """(..., 10) half of the spread, as a fraction of mid."""
     strike: Tensor
     """(..., 10) dollars."""
-    listed: Tensor
+    available: Tensor
     """(..., 10) bool: whether there is such a contract."""
     days: Tensor
     """(...,) to expiry; the same for all ten."""
@@ -44,12 +44,12 @@ class Quote:
 
 
 @lru_cache(maxsize=2)
-def listed_on(chains: Chains, interest: float, expiry_days: int, device: torch.device) -> "Listed":
+def chains_on(device: torch.device, chains: Chains, interest: float, expiry_days: int) -> "ChainsOnDevice":
     """The chains on a device: shared by all environments of a process, since they may have millions of quotes."""
-    return Listed(chains, interest, expiry_days, device)
+    return ChainsOnDevice(chains, interest, expiry_days, device)
 
 
-class Listed:
+class ChainsOnDevice:
     """The chains of every bar."""
 
     def __init__(self, chains: Chains, interest: float, expiry_days: int, device: torch.device) -> None:
@@ -58,27 +58,27 @@ class Listed:
         bid, ask = torch.from_numpy(chains.bid.copy()).to(device), torch.from_numpy(chains.ask.copy()).to(device)
         self._mid, self._spread = 0.5 * (bid + ask), (ask - bid) / (ask + bid)
         self._close = torch.from_numpy(chains.close.copy()).to(device)
-        place = torch.from_numpy(chains.listed).to(device)
-        self.listed = place >= 0
-        """(R, 2, 5, 5)"""
-        # Quote 0 stands for contracts that are not listed; `listed` hides it.
+        place = torch.from_numpy(chains.nearest_quote).to(device)
+        self.available = place >= 0
+        """(R, 2, 5, 5) bool: whether there is a contract near enough to the one that is meant."""
+        # Quote 0 stands for contracts that are not listed; `available` hides it.
         self._place = place.clamp(min=0)
         self._interest = interest
         ladder = (slice(None), slice(None), EXPIRIES.index(expiry_days))
-        self._ladder = self._ladder_of(self._place[ladder].flatten(1), self.listed[ladder].flatten(1))
+        self._ladder = self._ladder_of(self._place[ladder].flatten(1), self.available[ladder].flatten(1))
 
-    def _ladder_of(self, place: Tensor, listed: Tensor) -> Ladder:
+    def _ladder_of(self, place: Tensor, available: Tensor) -> Ladder:
         key = self._key[place]
         nominal = torch.tensor(MONEYNESS, dtype=torch.float64, device=key.device).repeat(2) * self._close[:, None]
         days = (key >> (STRIKE_BITS + 1)) & ((1 << DAY_BITS) - 1)
         return Ladder(
-            mid=torch.where(listed, self._mid[place] / self._close[:, None], 0.0),
-            spread=torch.where(listed, self._spread[place], 0.0),
+            mid=torch.where(available, self._mid[place] / self._close[:, None], 0.0),
+            spread=torch.where(available, self._spread[place], 0.0),
             # A contract that is not listed has a strike, too, since it is a divisor.
-            strike=torch.where(listed, (key & ((1 << STRIKE_BITS) - 1)) / 1000.0, nominal),
-            listed=listed,
+            strike=torch.where(available, (key & ((1 << STRIKE_BITS) - 1)) / 1000.0, nominal),
+            available=available,
             # All of a ladder have one expiry; 1 where nothing is listed.
-            days=torch.where(listed, days, 1).amax(1).double(),
+            days=torch.where(available, days, 1).amax(1).double(),
         )
 
     def ladder(self, row: Tensor) -> Ladder:
@@ -87,7 +87,6 @@ class Listed:
         columns = (column.index_select(0, row) for column in vars(whole).values())
         return Ladder(*columns)
 
-    @cached_property
     def sheet(self) -> tuple[Sheet, Tensor, Tensor, Tensor, Tensor]:
         """Prices and greeks per dollar of the price, volatility, strike, days and half-spread: (R, 2, 5, 5) each.
 
