@@ -105,10 +105,15 @@ def suggest(*commands: str) -> None:
     if not is_terminal(sys.stdout):
         return
     line, width = f"next: {'  or  '.join(commands)}", columns(sys.stdout)
-    # Commands are copied, so none is broken: where one line has no room for all, each has its own.
-    fits = width is None or len(line) <= width
-    for part in [line] if fits else [f"next: {commands[0]}", *(f"  or: {other}" for other in commands[1:])]:
-        tell(part)
+    if width is None or len(line) <= width:
+        tell(line)
+        return
+    # Commands are copied: each has a line of its own, and one that is too long is continued as a shell allows it.
+    for part in (f"next: {commands[0]}", *(f"  or: {other}" for other in commands[1:])):
+        *broken, last = [part] if len(part) <= width else fitted(part, width - 2)
+        for piece in broken:
+            tell(f"{piece} \\")
+        tell(last)
 
 
 def unwritten(*, probe: bool = False) -> OSError | None:
@@ -141,8 +146,12 @@ def columns(stream: TextIO | None) -> int | None:
     """How many columns a stream shows, asked anew each time since a window may be resized; None if it has no limit."""
     if stream is None or not stream.isatty():
         return None
-    # COLUMNS first, then the terminal of stdin, stdout or stderr.
-    return shutil.get_terminal_size().columns
+    own = 0
+    # Streams of notebooks and tests have no descriptor.
+    with contextlib.suppress(OSError, ValueError):
+        own = os.get_terminal_size(stream.fileno()).columns
+    # COLUMNS first, then the terminal of stdout; a stream may be another one. A terminal may not know its width.
+    return shutil.get_terminal_size((own or 80, 24)).columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:
