@@ -16,8 +16,8 @@ from typing import TextIO
 _GONE = (errno.EPIPE, errno.EIO)
 """Errors of a stream whose reader or terminal is gone for good."""
 _HANDLER = "lockstep"
-# A word and a gap, or a word in the twelve columns that the labels of a plan have.
-_LABEL = re.compile(r" *\S+ {2,}|(?=\S{1,12} *\S).{12} (?=\S)")
+# One or two words and a gap, or a word that fills the twelve columns that the labels of a plan have.
+_LABEL = re.compile(r" *\S+(?: \S+)? {2,}|\S{12} (?=\S)")
 _dirty: set[int] = set()
 """Descriptors that failed to write a line, which is still in the stream's buffer."""
 # What the table of Unicode does not take apart into letters.
@@ -29,6 +29,7 @@ _IN_ASCII = {
     ),
     **dict.fromkeys("\u2588\u2589\u258a\u258b\u258c\u25a0", "#"),  # bars, and the body of a snake
     **{"\u25cf": "@", "\u25c6": "*", "\u2022": "*", "\u00b7": ".", "\u00d7": "x", "\u2192": "->", "\u00b1": "+-"},
+    "\u25a1": "o",  # the body of a rival's snake
     # One character for one: three dots would move the rest of a row.
     "\u2026": "~",
 }

@@ -98,7 +98,7 @@ class _Show:
 
     def __str__(self) -> str:
         if not self.scores:
-            return f"{self.frames} frames, no episode finished"
+            return f"{counted(self.frames, 'frame')}, no episode finished"
         episodes = counted(len(self.scores), "episode")
         return f"{episodes}, {counted(self.frames, 'frame')}, mean return {fmean(self.scores):.2f}"
 
