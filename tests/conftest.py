@@ -1,6 +1,8 @@
 """What all tests share: one thread, a cache that is theirs, ranks that are started once, and kernels without a GPU."""
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +31,40 @@ def ranks(cache: None) -> Iterator[RankPool]:
     """Four live ranks on gloo: `ranks.run(function, *args, ranks=2)` runs a test file's function on the first two."""
     with RankPool(4) as pool:
         yield pool
+
+
+class Screen(io.StringIO):
+    """What a terminal is sent."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+    def lines(self) -> list[str]:
+        """Without colours and movements of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue()).splitlines()
+
+    def words(self) -> list[str]:
+        """What can be read, however it is broken into lines."""
+        return " ".join(self.lines()).split()
+
+    def too_wide(self, width: int) -> list[str]:
+        """Lines that the terminal would have to break; a path that is too long alone is left to it, to be copied."""
+        return [line for line in self.lines() if len(line) > width and " " in line.strip()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Screen]:
+    """`terminal(80)`: from now on stdout and stderr are one terminal of so many columns, which is returned."""
+
+    def begin(width: int) -> Screen:
+        monkeypatch.setenv("COLUMNS", str(width))
+        screen = Screen()
+        monkeypatch.setattr(sys, "stdout", screen)
+        monkeypatch.setattr(sys, "stderr", screen)
+        return screen
+
+    return begin
 
 
 @pytest.fixture

@@ -67,6 +67,11 @@ def test_a_plan_is_continued_behind_its_labels():
         "environments sixteen of them",
         "             and more",
     ]
+    assert fitted(f"{'at once':12} two of one rank each", 30) == ["at once      two of one rank", "             each"]
+
+
+def test_prose_is_not_taken_for_a_label():
+    assert fitted("Sharpe 1.86, Sortino 2.54, turnover 0.72", 30) == ["Sharpe 1.86, Sortino 2.54,", "  turnover 0.72"]
 
 
 def test_a_terminal_that_is_not_utf_8_gets_similar_characters(monkeypatch):
@@ -81,9 +86,9 @@ def test_a_board_in_ascii_keeps_its_shape_and_its_marks_apart(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     accept_any_character()
-    board = ["╭───╮", "│●━┓│", "│◆ ╹│", "╰───╯", "████ 5…"]
+    board = ["╭───╮", "│●━┓│", "│◆ ╹│", "╰───╯", "████ 5…", "0■ 3□"]
     for line in board:
         tell(line)
     printed = raw.getvalue().decode().splitlines()
-    assert printed == ["+---+", "|@-+|", "|* ||", "+---+", "#### 5~"]
+    assert printed == ["+---+", "|@-+|", "|* ||", "+---+", "#### 5~", "0# 3o"]
     assert list(map(len, printed)) == list(map(len, board))

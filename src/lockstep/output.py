@@ -16,8 +16,8 @@ from typing import TextIO
 _GONE = (errno.EPIPE, errno.EIO)
 """Errors of a stream whose reader or terminal is gone for good."""
 _HANDLER = "lockstep"
-# A word and a gap, or a word in the twelve columns that the labels of a plan have.
-_LABEL = re.compile(r" *\S+ {2,}|(?=\S{1,12} *\S).{12} (?=\S)")
+# One or two words and a gap, or a word that fills the twelve columns that the labels of a plan have.
+_LABEL = re.compile(r" *\S+(?: \S+)? {2,}|\S{12} (?=\S)")
 _dirty: set[int] = set()
 """Descriptors that failed to write a line, which is still in the stream's buffer."""
 # What the table of Unicode does not take apart into letters.
@@ -29,6 +29,7 @@ _IN_ASCII = {
     ),
     **dict.fromkeys("\u2588\u2589\u258a\u258b\u258c\u25a0", "#"),  # bars, and the body of a snake
     **{"\u25cf": "@", "\u25c6": "*", "\u2022": "*", "\u00b7": ".", "\u00d7": "x", "\u2192": "->", "\u00b1": "+-"},
+    "\u25a1": "o",  # the body of a rival's snake
     # One character for one: three dots would move the rest of a row.
     "\u2026": "~",
 }
@@ -105,10 +106,15 @@ def suggest(*commands: str) -> None:
     if not is_terminal(sys.stdout):
         return
     line, width = f"next: {'  or  '.join(commands)}", columns(sys.stdout)
-    # Commands are copied, so none is broken: where one line has no room for all, each has its own.
-    fits = width is None or len(line) <= width
-    for part in [line] if fits else [f"next: {commands[0]}", *(f"  or: {other}" for other in commands[1:])]:
-        tell(part)
+    if width is None or len(line) <= width:
+        tell(line)
+        return
+    # Commands are copied: each has a line of its own, and one that is too long is continued as a shell allows it.
+    for part in (f"next: {commands[0]}", *(f"  or: {other}" for other in commands[1:])):
+        *broken, last = [part] if len(part) <= width else fitted(part, width - 2)
+        for piece in broken:
+            tell(f"{piece} \\")
+        tell(last)
 
 
 def unwritten(*, probe: bool = False) -> OSError | None:
@@ -141,8 +147,12 @@ def columns(stream: TextIO | None) -> int | None:
     """How many columns a stream shows, asked anew each time since a window may be resized; None if it has no limit."""
     if stream is None or not stream.isatty():
         return None
-    # COLUMNS first, then the terminal of stdin, stdout or stderr.
-    return shutil.get_terminal_size().columns
+    own = 0
+    # Streams of notebooks and tests have no descriptor.
+    with contextlib.suppress(OSError, ValueError):
+        own = os.get_terminal_size(stream.fileno()).columns
+    # COLUMNS first, then the terminal of stdout; a stream may be another one. A terminal may not know its width.
+    return shutil.get_terminal_size((own or 80, 24)).columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -30,6 +30,12 @@ def test_a_command_that_is_to_be_copied_is_not_broken(at_terminal, monkeypatch, 
     )
 
 
+def test_a_command_that_is_too_long_is_continued_as_a_shell_allows_it(terminal):
+    screen = terminal(40)
+    output.suggest("lockstep eval runs/snake-20261116-185329 --episodes 100")
+    assert screen.getvalue() == "next: lockstep eval \\\n  runs/snake-20261116-185329 \\\n  --episodes 100\n"
+
+
 LINES = [
     "list",
     "runs",

@@ -194,7 +194,7 @@ def test_a_hanging_logger_is_left_behind_and_full_queues_drop(monkeypatch, caplo
     assert time.monotonic() - start < 2.0
     assert caplog.text.count("W&B: far behind or hanging") == 1
     release.set()
-    assert metrics._LONGEST_WAIT <= 10.0
+    assert metrics._LONGEST_WAIT_IN_A_HURRY <= 10.0
 
 
 def test_a_full_queue_is_told_the_end_in_place_of_its_oldest_point(monkeypatch):
@@ -242,6 +242,31 @@ def test_a_logger_that_hangs_takes_nothing_from_the_others(tmp_path, monkeypatch
     release.set()
     assert [record.message.split(":")[0] for record in caplog.records] == ["W&B"]
     assert (tmp_path / "metrics.csv").read_text().count("\n") == 2
+
+
+def test_a_logger_that_opens_slowly_gets_every_point_at_a_normal_end_and_the_user_is_told(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(loggers, "_UNNOTICED_WAIT", 0.1)
+    monkeypatch.setattr(metrics, "_LONGEST_WAIT_IN_A_HURRY", 0.2)
+    taken, log = [], log_of(tmp_path)
+
+    def open_slowly():
+        time.sleep(0.5)
+        return SimpleNamespace(write=lambda step, *_: taken.append(step), close=lambda: None)
+
+    log._loggers.append(Background("W&B", open_slowly))
+    for step in range(6):
+        log.write(step, {"a": 1.0})
+    log.close()
+    assert taken == [0, 1, 2, 3, 4, 5]
+    assert [record.message for record in caplog.records] == [
+        "W&B: is still writing; the run waits for it, at most 60 s"
+    ]
+    # Whoever stops a run does not wait that long.
+    log._loggers[:] = [Background("W&B", open_slowly)]
+    log.close(in_a_hurry=True)
+    assert "W&B: hanging, left behind" in caplog.text
 
 
 def test_every_point_handed_over_is_written_before_the_close_returns():

@@ -76,3 +76,9 @@ def test_a_png_shows_the_curve_in_its_colour(tmp_path):
     picture = Image.open(tmp_path / "a.png")
     assert picture.size == (880, 500)
     assert any(blue > red + 80 for red, _, blue in picture.getdata())
+
+
+def test_a_single_point_stands_at_the_end_of_an_axis_from_zero():
+    drawing = draw(chart(Curve((106_496,), (5.675,))))
+    texts = [label.text for label in drawing.labels]
+    assert "0" in texts and "100k" in texts and not any(text.startswith("106") for text in texts)

@@ -118,6 +118,7 @@ def test_the_page_fits_and_follows_the_keyboard(browser, page, write_run, width,
     for number in range(3):
         points = [{"step": 10 * i, "time": float(i), "rollout/return_mean": i * number, name: 1.0} for i in range(30)]
         write_run(f"run-{number}", points, seed=number, network=f'"{name}"' if number else "mlp")
+    write_run("a-name-that-tells-every-setting-" + "-".join(map(str, range(30))), seed=7)
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=theme)
     row(page, "run-2").wait_for()

@@ -184,7 +184,10 @@ def _contest(subject: Subject, options: EvaluateOptions) -> int:
     place = models.place_of(subject, options.device)
     result = play(subject.config, team, rival, options.episodes, options.seed, place)
     results = {"workload": subject.workload.name, "seed": options.seed, **result.summary()}
-    print(json.dumps(results, indent=1) if options.json else result.table())
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        show(result.table())
     if options.output:
         _store(results, Path(options.output), asked_for=True)
     return 0

@@ -13,6 +13,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import ModelOptions, Subject, TrainedModel
 from lockstep.config.fields import nearest
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.storage.disk import temporary_name
 from lockstep.storage.manifest import step_name
 from lockstep.workloads import registry
@@ -71,8 +72,8 @@ def export(arguments: list[str]) -> int:
         program = subject.workload.program(subject.config, model.learner)
         _write(path, lambda file: _write_program(options.format, program, file))
         note = f"; {program.note}" if program.note else ""
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    print(f"{shown}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters{note}")
+    where = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    show(f"{where}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters{note}")
     return 0
 
 

@@ -46,10 +46,10 @@ def new(arguments: list[str]) -> int:
         text = (files("lockstep.cli") / "templates" / template).read_text(encoding="utf-8")
         written = text.replace("@name@", name).replace("@Name@", _class_name(name))
         (folder / target.format(name=name)).write_text(written, encoding="utf-8")
-    print(f"{folder}/ has {name}.py, test_{name}.py and README.md; next:")
-    print(f"  cd {folder}")
-    print(f"  lockstep check ./{name}.py")
-    print(f"  lockstep train ./{name}.py --preset debug")
+    show(f"{folder}/ has {name}.py, test_{name}.py and README.md; next:")
+    show(f"  cd {folder}")
+    show(f"  lockstep check ./{name}.py")
+    show(f"  lockstep train ./{name}.py --preset debug")
     return 0
 
 
@@ -120,7 +120,7 @@ def _copy(source: Path, folder: Path) -> None:
         raise UserError(f"{target}: already exists; copy into another folder with --into") from None
     except OSError as error:
         raise UserError(f"{target}: not written ({error.strerror}); choose another place with --into") from error
-    print(f"{target}: {_first_line(source)}")
+    show(f"{target}: {_first_line(source)}")
 
 
 def _first_line(path: Path) -> str:

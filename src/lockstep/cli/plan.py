@@ -55,10 +55,10 @@ def plan(arguments: list[str]) -> int:
         return 0
     for line in [*notes, *more_notes, *(f"{what:12} {text}" for what, text in rows)]:
         show(line)
-    print()
+    show("")
     for rank, owned in enumerate(lanes):
-        print(f"rank {rank}: lanes {owned[0]} to {owned[-1]}" if len(owned) > 1 else f"rank {rank}: lane {owned[0]}")
-    print(f"\n{to_yaml(config)}", end="")
+        show(f"rank {rank}: lanes {owned[0]} to {owned[-1]}" if len(owned) > 1 else f"rank {rank}: lane {owned[0]}")
+    show(f"\n{to_yaml(config).rstrip()}")
     suggest(shlex.join(["lockstep", "train", *arguments]))
     return 0
 

@@ -15,7 +15,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Alias, OffOrCount, Range, Seed
 from lockstep.errors import UserError
-from lockstep.output import counted, suggest
+from lockstep.output import columns, counted, show, suggest
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import (
     EvaluatesBaselines,
@@ -98,7 +98,7 @@ class _Show:
 
     def __str__(self) -> str:
         if not self.scores:
-            return f"{self.frames} frames, no episode finished"
+            return f"{counted(self.frames, 'frame')}, no episode finished"
         episodes = counted(len(self.scores), "episode")
         return f"{episodes}, {counted(self.frames, 'frame')}, mean return {fmean(self.scores):.2f}"
 
@@ -156,6 +156,7 @@ class _Stage:
             data=self._subject.data,
             bad_files=self._subject.bad_files,
             trained_on=self._model.trained_on if self._model else None,
+            columns=columns(sys.stdout),
         )
 
     def blotter(self, seed: int) -> Iterator[tuple[list[str], float]]:
@@ -204,18 +205,18 @@ def _animate(stage: _Stage, options: PlayOptions) -> int:
     from rich.live import Live
     from rich.text import Text
 
-    show, code = _Show([]), 0
+    shown, code = _Show([]), 0
     try:
         with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
             due = time.monotonic()
-            for scene in show.watch(stage.scenes(options.seed), options.episodes, options.max_frames):
+            for scene in shown.watch(stage.scenes(options.seed), options.episodes, options.max_frames):
                 live.update(Text.from_ansi(scene.text, no_wrap=True, overflow="crop"), refresh=True)
                 # A slow frame delays the next ones; they are not hurried to catch up.
                 due = max(due + 1 / options.fps, time.monotonic())
                 time.sleep(max(due - time.monotonic(), 0))
     except KeyboardInterrupt:
         code = 130  # 128 + SIGINT, as shells report it; the summary is still printed
-    print(show)
+    show(str(shown))
     return code
 
 
@@ -223,10 +224,10 @@ def _print(stage: _Stage, options: PlayOptions) -> int:
     """Print the frames as plain text, for logs and pipes."""
     from rich.text import Text
 
-    show = _Show([])
-    for scene in show.watch(stage.scenes(options.seed), options.episodes or 1, options.max_frames):
+    shown = _Show([])
+    for scene in shown.watch(stage.scenes(options.seed), options.episodes or 1, options.max_frames):
         print(Text.from_ansi(scene.text).plain, end="\n\n")
-    print(show)
+    show(str(shown))
     return 0
 
 
@@ -234,9 +235,9 @@ def _tell(stage: _Stage, options: PlayOptions) -> int:
     """Print the blotter of one episode after another; of one episode if --episodes is not given."""
     scores = []
     for lines, score in islice(stage.blotter(options.seed), options.episodes or 1):
-        print("\n".join(lines), end="\n\n")
+        show("\n".join([*lines, ""]))
         scores.append(score)
-    print(f"{counted(len(scores), 'episode')}, mean return {fmean(scores):.2f}")
+    show(f"{counted(len(scores), 'episode')}, mean return {fmean(scores):.2f}")
     return 0
 
 
@@ -247,20 +248,20 @@ def _write_log(stage: _Stage, options: PlayOptions) -> int:
         stage.write_log(options.seed, path)
     except OSError as error:
         raise UserError(f"--log {path}: not written ({error.strerror or error})") from error
-    print(f"{path}: seed {options.seed}, one game")
+    show(f"{path}: seed {options.seed}, one game")
     return 0
 
 
 def _film(stage: _Stage, options: PlayOptions, write: Callable[..., None]) -> int:
     seed = options.seed if options.episodes else stage.typical(options.seed)
-    show, longest = _Show([]), options.max_frames or LONGEST_VIDEO
-    scenes = show.watch(stage.scenes(seed), options.episodes or 1, longest)
+    shown, longest = _Show([]), options.max_frames or LONGEST_VIDEO
+    scenes = shown.watch(stage.scenes(seed), options.episodes or 1, longest)
     try:
         write(scenes, Path(options.video), options.fps)
     except OSError as error:
         raise UserError(f"--video {options.video}: not written ({error.strerror or error})") from error
-    cut = f"; cut at {longest:,} frames (--max-frames)" if show.frames == longest else ""
-    print(f"{options.video}: seed {seed}, {show}{cut}")
+    cut = f"; cut at {longest:,} frames (--max-frames)" if shown.frames == longest else ""
+    show(f"{options.video}: seed {seed}, {shown}{cut}")
     return 0
 
 

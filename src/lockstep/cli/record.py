@@ -10,6 +10,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions, Subject
 from lockstep.config.fields import Range, Seed
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import Records
 
@@ -54,7 +55,7 @@ def record(arguments: list[str]) -> int:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: is a file; name a directory to write the episodes to")
     count, steps = _convert(subject, options, folder) if options.source else _play(subject, options, folder)
-    print(f"{folder}: {count:,} episodes, {steps:,} steps")
+    show(f"{folder}: {count:,} episodes, {steps:,} steps")
     return 0
 
 

@@ -20,7 +20,7 @@ from lockstep.config.sources import Resolved, choices
 from lockstep.errors import RunFailed, StoppedOnRequest, UserError
 from lockstep.launch import environment, resources
 from lockstep.launch.stop_request import Interrupted
-from lockstep.output import counted, tell
+from lockstep.output import counted, show, tell
 from lockstep.reporting.sweep_report import SEED, SweepReport
 from lockstep.run.starting_point import absolute_origin
 from lockstep.run.study import Study, Trial
@@ -72,7 +72,7 @@ def sweep(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(report.to_json()))
     else:
-        print("\n".join(["", *report.lines()]), flush=True)
+        show("\n".join(["", *report.lines()]))
     complain(report, stopped_by)
     return 0
 

@@ -165,9 +165,9 @@ class Journal:
         if self._log is not None:
             self._log.sync()
 
-    def close(self) -> None:
-        """Stop the telemetry and close the log, on the rank that has them."""
+    def close(self, *, in_a_hurry: bool) -> None:
+        """Stop the telemetry and close the log, on the rank that has them; `in_a_hurry`: the run was cut short."""
         if self._telemetry is not None:
             self._telemetry.stop()
         if self._log is not None:
-            self._log.close()
+            self._log.close(in_a_hurry=in_a_hurry)

@@ -14,6 +14,8 @@ from lockstep.reporting.log_sinks import CsvFile, LoggedRun, MLflow, TensorBoard
 
 # Log points that may wait for a slow logger; further ones are dropped, so that memory stays bounded.
 _QUEUE_LENGTH = 1000
+# Seconds that the end of a run waits for a logger before it says so.
+_UNNOTICED_WAIT = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +66,11 @@ class Background:
             return
         self.finish()
         # A moment even if others have used up the time: this one may have finished long ago.
-        self._thread.join(max(deadline - time.monotonic(), 0.1))
+        left = max(deadline - time.monotonic(), 0.1)
+        self._thread.join(min(left, _UNNOTICED_WAIT))
+        if self._thread.is_alive() and left > _UNNOTICED_WAIT:
+            _log.warning("%s: is still writing; the run waits for it, at most %.0f s", self._name, left)
+            self._thread.join(left - _UNNOTICED_WAIT)
         # A daemon thread: the process can exit although it hangs.
         if self._thread.is_alive():
             self._complain("hanging, left behind")

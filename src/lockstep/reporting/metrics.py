@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 _IN_MEMORY = 64 << 20
 # Bytes at the end of a longer log in which the resume step is looked for.
 _REACH = 256 << 20
-# Seconds that the end of a run waits for loggers.
-_LONGEST_WAIT = 10.0
+# Seconds that the end of a run waits for loggers: on a busy machine W&B alone takes half a minute to open, and a short
+# run is over by then. Whoever stops a run does not want to wait that long.
+_LONGEST_WAIT = 60.0
+_LONGEST_WAIT_IN_A_HURRY = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -162,11 +164,11 @@ class MetricsLog:
         except OSError as error:
             self._complain(error)
 
-    def close(self) -> None:
-        """Let the loggers finish, and wait at most ten seconds for all of them together."""
+    def close(self, *, in_a_hurry: bool = False) -> None:
+        """Let the loggers finish, and wait for all of them together, up to a minute; in a hurry, up to ten seconds."""
         if self._waiting:
             self._append(b"")
-        deadline = time.monotonic() + _LONGEST_WAIT
+        deadline = time.monotonic() + (_LONGEST_WAIT_IN_A_HURRY if in_a_hurry else _LONGEST_WAIT)
         # All of them first, so that a slow one does not take the time of the others.
         for logger in self._loggers:
             logger.finish()

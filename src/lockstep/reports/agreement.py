@@ -35,7 +35,8 @@ class Agreement:
         if not self.compared:
             return f"{names}: no step at which both have a hash of their weights"
         if self.same:
-            return f"{names}: the same bits at each of {len(self.compared)} steps, up to step {self.compared[-1]:,}"
+            steps = "1 step" if len(self.compared) == 1 else f"each of {len(self.compared)} steps"
+            return f"{names}: the same bits at {steps}, up to step {self.compared[-1]:,}"
         why = "" if self.promised else "; only one experiment in exact mode has the same bits on any number of ranks"
         if self.same_up_to is None:
             return f"{names}: different weights, from the first step compared on ({self.parted_at:,}){why}"

@@ -119,8 +119,9 @@ class _Plot:
         self._chart, self._top, self._bottom = chart, top, bottom
         steps = [step for item in chart.series for step in item.curve.steps]
         values = [value for item in chart.series for value in item.curve.values]
-        # The axis begins at zero unless the curves begin far from it, as those of a branch do.
-        first = min(steps) if min(steps) > _FAR * max(steps) else 0
+        # The axis begins at zero unless the curves begin far from it, as those of a branch do; a single point has no
+        # stretch of its own that an axis could show.
+        first = min(steps) if max(steps) > min(steps) > _FAR * max(steps) else 0
         self._steps = (first, max(max(steps), first + 1))
         low, high = min(values), max(values)
         # Some room above and below; a constant curve runs through the middle.

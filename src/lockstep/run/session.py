@@ -308,6 +308,7 @@ def _conduct(
     ranks = f"on {world.size} rank{'s' if world.size > 1 else ''}"
     session.note_event("resumed" if resumed else "started", f"{ranks}, update {learner.updates:,}")
     status: State = "stopped"
+    in_a_hurry = True
     try:
         if config.run.branch_from and not resumed:
             # At once: from here on the branch needs its source no more.
@@ -327,13 +328,14 @@ def _conduct(
             limit = "max-updates" if most and learner.updates >= most else "max-hours"
             display.conclude(f"stopped by --{limit}; raise it, or set it to 0, and rerun to continue")
             session.note_event("stopped", f"by --{limit}")
+        in_a_hurry = False
     except LockstepError as error:
         # Whatever else ends a rank, a launcher notes: it knows which rank was the cause.
         stopped = error.exit_code in (StoppedOnRequest.exit_code, Interrupted.exit_code)
         session.note_event("stopped" if stopped else "failed", str(error))
         raise
     finally:
-        journal.close()
+        journal.close(in_a_hurry=in_a_hurry)
         run.note_end(world, status, learner.steps, loop.notes["best"])
     Heartbeat.of_this_rank().tell(learner.steps, FINISHED)
     return learner

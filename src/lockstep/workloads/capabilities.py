@@ -39,6 +39,8 @@ class PlayRequest:
     """What to do with unreadable files of that data; empty = as the model's run did."""
     trained_on: Mapping[str, str] | None = None
     """Facts about the data that were kept with the model; None = unknown."""
+    columns: int | None = None
+    """Of the terminal, for what is shown as a table; None = no limit."""
 
 
 class Comparison(Protocol):

@@ -82,6 +82,7 @@ def test_play_follows_a_match_ball_by_ball(at_run, capsys):
     output = capsys.readouterr().out
     assert "the first ball of an innings is not predicted" in output
     assert output.count("actual") >= 3 and "expected runs" in output
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_a_trained_network_predicts_from_python(at_run, league):

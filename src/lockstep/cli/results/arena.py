@@ -12,7 +12,7 @@ from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.config.fields import Range, Seed
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import counted, tell
+from lockstep.output import counted, show, tell
 from lockstep.workloads import registry
 from lockstep.workloads.contests import ArenaRequest, Contestant, HoldsArenas
 from lockstep.workloads.workload import Workload
@@ -71,7 +71,10 @@ def arena(arguments: list[str]) -> int:
     )
     world = models.place_of(models.Subject(workload, workload.preset("base")), options.device)
     results = able.arena(players, request, world, lambda line: tell(line, sys.stderr))
-    print(json.dumps(results.summary()) if options.json else results.table())
+    if options.json:
+        print(json.dumps(results.summary()))
+    else:
+        show(results.table())
     return 0
 
 

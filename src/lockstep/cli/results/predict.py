@@ -13,7 +13,7 @@ from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.config.fields import Range, Seed
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import tell
+from lockstep.output import show, tell
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import ForecastRequest, ForecastsProgress
 
@@ -69,7 +69,7 @@ def predict(arguments: list[str]) -> int:
         subject.config, trained.learner, trained.world
     )
     if options.per_ball:
-        print(f"{options.per_ball}: {forecaster.write_steps(source, Path(options.per_ball)):,} balls")
+        show(f"{options.per_ball}: {forecaster.write_steps(source, Path(options.per_ball)):,} balls")
         return 0
     given = {name: getattr(options, name) for name in ("striker", "nonstriker", "bowler")}
     request = ForecastRequest(options.simulate, options.seed, {name: who for name, who in given.items() if who})
@@ -82,8 +82,10 @@ def predict(arguments: list[str]) -> int:
 
 
 def _show(forecast: "Forecast", as_json: bool, *, first: bool) -> None:
-    blank = "" if first or as_json else "\n"
-    print(blank + (json.dumps(forecast.summary()) if as_json else forecast.table()), flush=True)
+    if as_json:
+        print(json.dumps(forecast.summary()), flush=True)
+    else:
+        show(("" if first else "\n") + forecast.table())
 
 
 def _follow(forecaster: "Forecaster", source: str, request: ForecastRequest, options: PredictOptions) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from lockstep.cli import argv as command
 from lockstep.config.values import shown
 from lockstep.errors import UserError
-from lockstep.output import counted, suggest
+from lockstep.output import counted, show, suggest
 from lockstep.reports import charts_of_runs, comparison_text
 from lockstep.reports.chart import draw
 from lockstep.reports.comparison import Group, compare
@@ -89,9 +89,9 @@ def report(arguments: list[str]) -> int:
         pictures = _write_charts(runs, Path(options.png)) if options.png else 0
     except OSError as error:
         raise UserError(f"{error.filename or target}: not written ({error.strerror})") from error
-    print(f"{target}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(content) / 1e6:.1f} MB")
+    show(f"{target}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(content) / 1e6:.1f} MB")
     if options.png:
-        print(f"{options.png}: {pictures} charts")
+        show(f"{options.png}: {pictures} charts")
     return 0
 
 
@@ -104,8 +104,10 @@ def compare_runs(arguments: list[str]) -> int:
             f"compare: {counted(len(sides), 'side')} given; allowed: two, each a run or runs separated by commas"
         )
     found = compare(*(_group(side, Path(options.runs_dir)) for side in sides))
-    print(json.dumps(found.to_json()) if options.json else "\n".join(comparison_text.lines(found)))
-    if not options.json:
+    if options.json:
+        print(json.dumps(found.to_json()))
+    else:
+        show("\n".join(comparison_text.lines(found)))
         names = [name for side in sides for name in side.split(",") if name]
         place = ["--runs-dir", options.runs_dir] if options.runs_dir != CompareOptions().runs_dir else []
         suggest(shlex.join(["lockstep", "report", *names, *place]))

@@ -8,6 +8,7 @@ from lockstep.cli import argv as command
 from lockstep.cli import model as models
 from lockstep.cli.model import TRAINED, ModelOptions
 from lockstep.errors import UserError
+from lockstep.output import show
 from lockstep.workloads import registry
 from lockstep.workloads.capabilities import TradeRequest, TradesOnPaper
 
@@ -50,5 +51,8 @@ def trade(arguments: list[str]) -> int:
     result = trader.trade(
         TradeRequest(subject.config, model.learner, Path(options.account), options.symbol, model.trained_on)
     )
-    print(json.dumps(result.summary(), indent=1) if options.json else result.table())
+    if options.json:
+        print(json.dumps(result.summary(), indent=1))
+    else:
+        show(result.table())
     return 0

@@ -15,7 +15,7 @@ const runOf = (id) => state.runs.find((run) => run.id === id);
 function heading(experiment) {
   const verdict = experiment.parts_at === null ? (experiment.compared ? "same" : "") : experiment.sync === "fast" ? "rounding" : "parted";
   const mark = { same: "✓ ", parted: "✗ ", rounding: "≈ " }[verdict] ?? "";
-  const about = `${experiment.workload}, --sync ${experiment.sync}, seed ${experiment.seed}: ${whole(experiment.compared)} steps compared by the sha256 of all weights`;
+  const about = `${experiment.workload}, --sync ${experiment.sync}, seed ${experiment.seed}: ${whole(experiment.compared)} ${experiment.compared === 1 ? "step" : "steps"} compared by the sha256 of all weights`;
   return [element("div", { class: `verdict ${verdict}`, text: mark + experiment.sentence }), element("div", { class: "about", text: about })];
 }
 

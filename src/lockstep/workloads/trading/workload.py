@@ -218,7 +218,7 @@ class Trading(Workload):
         from lockstep.workloads.trading.reports.watch import blotter
 
         settings = request.config.workload
-        return blotter(settings, request.act, request.seed, record_of(settings, request.trained_on))
+        return blotter(settings, request.act, request.seed, record_of(settings, request.trained_on), request.columns)
 
     def with_data(
         self, config: TradingConfig, data: Mapping[str, str], trained_on: Mapping[str, str] | None

@@ -60,6 +60,19 @@ def test_predict_prints_the_next_ball_and_what_moved_it(run, match, capsys):
     assert any(line.startswith("what moved it") for line in lines)
 
 
+def test_a_forecast_fits_the_terminal_and_loses_no_word(run, match, terminal, capsys):
+    content = json.loads(match.read_text())
+    content["info"]["venue"] = "The ground of the united cricket clubs of the northern districts and their neighbours"
+    match.write_text(json.dumps(content))
+    asked = ["predict", run, str(match), "--simulate", "6", "--device", "cpu"]
+    assert main(asked) == 0
+    piped = capsys.readouterr().out
+    assert max(map(len, piped.splitlines())) > 100
+    screen = terminal(80)
+    assert main(asked) == 0
+    assert screen.too_wide(80) == [] and screen.words() == piped.split()
+
+
 def test_predict_gives_json_and_plays_the_match_out(run, match, capsys):
     assert main(["predict", run, str(match), "--json", "--simulate", "6", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)

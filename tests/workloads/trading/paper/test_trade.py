@@ -164,6 +164,19 @@ def test_what_is_printed_says_what_to_do_and_why(run, tmp_path, capsys):
     assert sum(found["days"][0]["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
 
 
+def test_a_decision_fits_the_terminal_and_loses_no_word(run, tmp_path, terminal, capsys):
+    data = bars(tmp_path, TRAINED + 3)
+    shown = {}
+    for name, width in (("pipe", None), ("narrow", 80), ("wide", 200)):
+        screen = terminal(width) if width else None
+        asked = ["trade", str(run), "--data", data, "--account", str(tmp_path / name), "--device", "cpu"]
+        assert main(asked) == 0
+        shown[name] = screen.words() if screen else capsys.readouterr().out.split()
+        assert screen is None or screen.too_wide(width) == []
+    # The last word is the account's path.
+    assert shown["narrow"][:-1] == shown["wide"][:-1] == shown["pipe"][:-1]
+
+
 def test_a_day_that_was_trained_on_says_so(request_for, tmp_path):
     assert "; the policy was trained on this day" in trade(request_for(tmp_path / "paper.json", 0)).table()
 

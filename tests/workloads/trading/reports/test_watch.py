@@ -46,6 +46,15 @@ def test_every_trade_has_a_line_and_idle_days_have_none():
     assert act.begun == [True] + 19 * [False]
 
 
+def test_a_narrow_terminal_goes_without_the_columns_that_are_needed_least():
+    script = Script(BUY_CALL, HOLD, CLOSE_ALL)
+    (_, head, *rows, _, _), _ = next(blotter(SETTINGS, script, seed=3, width=80))
+    assert " ".join(head.split()) == "day price action traded $ closed realised $ open account $"
+    assert max(map(len, (head, *rows))) <= 80 and rows[0].split()[:3:2] == ["1", "buy_call"]
+    (_, head, *_), _ = next(blotter(SETTINGS, Script(), seed=3))
+    assert "costs $" in head and "contracts" in head
+
+
 def test_expired_options_are_shown_as_settled():
     lines, _ = next(blotter(replace(SETTINGS, expiry_days=7), Script(BUY_CALL), seed=3))
     assert [line.split()[:3:2] for line in lines[2:-2]] == [["1", "buy_call"], ["7", "settled"]]

@@ -99,23 +99,24 @@ def _predict(table: DeliveryTable, innings: Tensor, act: Act | _Fixed) -> Tensor
 
 def _scene(table: DeliveryTable, row: int, predicted: Tensor | None, forecasts: _Forecasts, ended: bool) -> Scene:
     actual = int(table.label[row])
-    lines = _match_lines(table, row)
-    caption = f"{lines[1]}: {OUTCOMES[actual]}"
-    text = [lines[0], *lines[1:], ""]
+    match, venue, score, players = _match_lines(table, row)
+    caption = f"{score}: {OUTCOMES[actual]}"
+    # A line each: together the match and its venue would be wider than most terminals.
+    text = [match, venue, score, players, ""]
     if predicted is None:
-        text += [f"{_FAINT}{_FIRST_BALL}; it was: {OUTCOMES[actual]}{_PLAIN}", ""]
+        text += [f"{_FAINT}{_FIRST_BALL}{_PLAIN}", f"{_FAINT}it was: {OUTCOMES[actual]}{_PLAIN}", ""]
     else:
         text += _bars(predicted, actual)
     if forecasts.balls:
         text.append(f"log loss of the match so far {-forecasts.score:.3f} over {forecasts.balls} balls")
         caption += f"   log loss {-forecasts.score:.3f} over {forecasts.balls} balls"
     shares = None if predicted is None else predicted.tolist()
-    image = Bars((lines[0], lines[2]), OUTCOMES, shares, actual, _FIRST_BALL)
+    image = Bars((f"{match}, {venue}", players), OUTCOMES, shares, actual, _FIRST_BALL)
     return Scene("\n".join(text), image, caption, forecasts.score, ended)
 
 
 def _match_lines(table: DeliveryTable, row: int) -> list[str]:
-    """Three lines: the match, the score, and the players."""
+    """Four lines: the match, the venue, the score, and the players."""
     match, number = table.matches[int(table.match[row])], int(table.innings[row])
     runs, wickets, balls, target = (int(value) for value in table.score[row])
     bowler, striker, nonstriker = (table.names[int(person)] for person in table.people[row])
@@ -124,7 +125,8 @@ def _match_lines(table: DeliveryTable, row: int) -> list[str]:
     chase = f", {max(target - runs, 0)} needed" if target else ""
     date = f", {match.date}" if match.date else ""
     return [
-        f"{match.teams[0]} v {match.teams[1]}{date}, {match.venue}",
+        f"{match.teams[0]} v {match.teams[1]}{date}",
+        match.venue,
         f"{innings}, {score}{chase}",
         f"{bowler} to {striker} {_tally(table, row)}, {nonstriker} at the other end",
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from lockstep.config.values import shown
 from lockstep.config.yaml_text import shown_path
+from lockstep.output import counted
 
 _LISTED = 4
 """Actions whose probabilities are printed, and reasons; JSON has all of them."""
@@ -68,9 +69,10 @@ class TradingDays:
         lines = [f"{'data':10} {note}" for note in self.notes]
         lines += [f"{'missed':10} {decision.line()}" for decision in earlier]
         seen = "; the policy was trained on this day" if today.trained_on else ""
+        positions = counted(today.positions, "position")
         lines += [
             f"{'day':10} {today.day}, {shown(self.symbol)} at {today.price:,.2f}{seen}",
-            f"{'account':10} {today.value:,.2f} dollars, of which cash {today.cash:,.2f}; {_counted(today.positions)}; "
+            f"{'account':10} {today.value:,.2f} dollars, of which cash {today.cash:,.2f}; {positions}; "
             f"{self.profit:+,.2f} since {self.began}",
         ]
         if self.bankrupt:
@@ -83,7 +85,7 @@ class TradingDays:
         order = ""
         if self.contracts:
             way = "pays" if self.paid >= 0 else "receives"
-            order = f", {self.contracts} contracts of each leg: {way} {abs(self.paid):,.2f} dollars"
+            order = f", {counted(self.contracts, 'contract')} of each leg: {way} {abs(self.paid):,.2f} dollars"
         elif self.costs:
             order = f": receives {-self.paid:,.2f} dollars" if self.paid < 0 else f": pays {self.paid:,.2f} dollars"
         cost = f", of which {self.costs:,.2f} are costs" if self.costs else ""
@@ -96,7 +98,3 @@ class TradingDays:
             f"{'reason':10} {today.action} would have "
             + ", ".join(f"{share:.0%} without the {name.replace('_', ' ')}" for name, share in reasons),
         ]
-
-
-def _counted(positions: int) -> str:
-    return "1 position" if positions == 1 else f"{positions} positions"

@@ -1,7 +1,7 @@
 """Shows a policy trading: the blotter of an episode, and an animated chart of the price and the account."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import count
@@ -13,6 +13,7 @@ from torch import Tensor
 from lockstep.envs.vector_env import Transition
 from lockstep.reporting.drawing.chart import DARK, Chart, Charts, Marks
 from lockstep.reporting.film import Scene
+from lockstep.reporting.text_table import aligned_lines, total_width
 from lockstep.workloads.trading.account.actions import ACTIONS, CLOSE_ALL
 from lockstep.workloads.trading.env import TradingEnv
 from lockstep.workloads.trading.market.data_record import how_many_trained_on
@@ -20,10 +21,9 @@ from lockstep.workloads.trading.market.history import History, load_history
 from lockstep.workloads.trading.market.settings import MarketSettings
 from lockstep.workloads.trading.reports.baselines import TRADERS
 
-HEADING = (
-    f"{'day':>4} {'price':>9}  {'action':20} {'contracts':>9} {'traded $':>11} {'costs $':>9} "
-    f"{'closed':>6} {'realised $':>11} {'open':>5} {'account $':>12}"
-)
+_HEAD = ("day", "price", "action", "contracts", "traded $", "costs $", "closed", "realised $", "open", "account $")
+_LEAST_NEEDED = ("costs $", "contracts", "closed")
+"""Columns that a narrow terminal goes without, in this order."""
 _PICTURE = (640, 240)  # Pixels of one chart; a frame has two, one above the other.
 _OPENED, _CLOSED = (74, 222, 128), (251, 146, 60)
 
@@ -59,26 +59,38 @@ class Day:
         """Whether the episode is over."""
         return bool(self.transition.terminated | self.transition.truncated)
 
-    def line(self) -> str:
-        """The day as a line of the blotter."""
+    def cells(self) -> list[str]:
+        """The day as a row of the blotter."""
         account = self.env.account
         opened, closed = int(account.opened[0]), int(account.closed[0])
         # Options that expire, or are closed by a margin call, are not the policy's action.
         action = ACTIONS[self.action] if opened or self.action == CLOSE_ALL or not closed else "settled"
         contracts, realised = f"{opened}" if opened else "", f"{float(account.realised[0]):,.2f}" if closed else ""
-        return (
-            f"{self.number:4} {self.price:9.2f}  {action:20} {contracts:>9} {float(account.traded[0]):11,.2f} "
-            f"{float(account.costs[0]):9,.2f} {closed or '':>6} {realised:>11} "
-            f"{int(account.positions.open[0].sum()):5} {float(account.value[0]):12,.2f}"
-        )
+        return [
+            str(self.number),
+            f"{self.price:.2f}",
+            action,
+            contracts,
+            f"{float(account.traded[0]):,.2f}",
+            f"{float(account.costs[0]):,.2f}",
+            f"{closed or ''}",
+            realised,
+            str(int(account.positions.open[0].sum())),
+            f"{float(account.value[0]):,.2f}",
+        ]
 
 
 def blotter(
-    settings: MarketSettings, act: Act | str, seed: int, trained_on: Mapping[str, str] | None = None
+    settings: MarketSettings,
+    act: Act | str,
+    seed: int,
+    trained_on: Mapping[str, str] | None = None,
+    width: int | None = None,
 ) -> Iterator[tuple[list[str], float]]:
     """Yield the trades and the reward of one episode after another: the episodes of an evaluation with this seed.
 
     `act`: a network's policy, or the name of one of TRADERS. `trained_on`: the policy's `data_record`, if it has one.
+    `width`: columns of the terminal; None = no limit.
     """
     history = load_history(settings) if settings.data else None
     for number in count():
@@ -91,10 +103,23 @@ def blotter(
             about = f" of {history.symbols[int(history.symbol[row])]}, days from {first} to {last}"
             about += "" if isinstance(act, str) else f", {how_many_trained_on(dates, trained_on)}"
         # `env` is the state of the current day: each line is made before the next day is traded.
-        lines = [f"Episode {number + 1}{about}: {settings.initial_capital:,.2f} dollars", HEADING]
+        heading = f"Episode {number + 1}{about}: {settings.initial_capital:,.2f} dollars"
+        rows = []
         for day in days:
-            lines += [day.line()] if day.traded else []
-        yield [*lines, *_statement(day)], day.score
+            rows += [day.cells()] if day.traded else []
+        yield [heading, *_table(rows, width), *_statement(day)], day.score
+
+
+def _table(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Rows of cells below their head, without the columns that are needed least where the terminal is too narrow."""
+    head = list(_HEAD)
+    for name in _LEAST_NEEDED:
+        if width is None or total_width(head, rows) <= width:
+            break
+        place = head.index(name)
+        head, *rows = ([*cells[:place], *cells[place + 1 :]] for cells in (head, *rows))
+    action = head.index("action")
+    return aligned_lines(head, rows, [place == action for place in range(len(head))], (action,), width)
 
 
 def _statement(day: Day) -> list[str]:
@@ -157,7 +182,7 @@ def scenes(settings: MarketSettings, act: Act | str, seed: int) -> Iterator[Scen
             growth = course.values[-1] / settings.initial_capital - 1
             action = ACTIONS[day.action].replace("_", " ")
             yield Scene(
-                text="\n".join((HEADING, day.line())),
+                text="\n".join(_table([day.cells()], None)),
                 image=course.drawing(int(env.limit[0])),
                 caption=f"day {day.number}   {action}   account {course.values[-1]:,.0f} ({growth:+.1%})",
                 score=day.score,
