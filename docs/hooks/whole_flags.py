@@ -6,7 +6,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-# Code within a line has no tags inside; a block of code has one for each token.
+# Code within a line has no tags inside, and a coloured block has many; in a plain block, which is never broken, a mark
+# changes nothing.
 CODE = re.compile(r"<code>[^<]+</code>")
 FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 
