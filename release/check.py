@@ -4,6 +4,7 @@ The wheel is built from the sdist, installed into a bare virtual environment out
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -164,15 +165,20 @@ def watched(program: Path, folder: Path) -> str:
 
 @contextmanager
 def _started(command: list[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, env=_bare(), stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
             process.terminate()
 
 
+def _bare() -> dict[str, str]:
+    """The environment variables of a user: with a checkout on PYTHONPATH pip installs nothing, and that is tested."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def _run(command: list[str], folder: Path = ROOT) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=_bare(), capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "nothing printed").splitlines()[-1]
         raise Failed(f"{' '.join(command[:4])} ...: exit {done.returncode}: {last}")

@@ -218,20 +218,53 @@ def test_every_public_name_is_in_the_reference():
     assert set(lockstep.__all__) - {"__version__"} <= set(named)
 
 
-def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built without a warning."""
     pytest.importorskip("mkdocs", reason="pip install 'lockstep-train[docs]'")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_site_shows_what_the_program_knows_and_fetches_nothing(site):
     # A script, a style sheet, a font or an image is fetched when a page is opened; a link is not.
     fetched = re.compile(r"""<(?:(?:script|img|iframe)[^>]*src|link[^>]*href)=["']?(?:https?:)?//""")
-    pages = list(tmp_path.rglob("*.html"))
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 50 and [page for page in pages if fetched.search(page.read_text())] == []
-    assert [css for css in tmp_path.rglob("*.css") if re.search(r"url\(['\"]?https?:", css.read_text())] == []
+    assert [css for css in site.rglob("*.css") if re.search(r"url\(['\"]?https?:", css.read_text())] == []
     # What the program knows is on its pages.
-    text = (tmp_path / "reference" / "commands.html").read_text()
+    text = (site / "reference" / "commands.html").read_text()
     assert all(f'id="{verb}"' in text for verb in VERBS) and "--rdzv-endpoint" in text
-    assert "gae_lambda" in (tmp_path / "reference" / "settings-snake.html").read_text()
+    assert "gae_lambda" in (site / "reference" / "settings-snake.html").read_text()
+    # A flag within a line stays in one piece.
+    assert '<code><span class="flag">--env-id</span></code>' in (site / "own-environment.html").read_text()
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SHOWN_WRONG = """() => [
+    document.documentElement.scrollWidth > document.documentElement.clientWidth ? ["wider than the screen"] : [],
+    [...document.images].filter(image => !image.naturalWidth).map(image => image.src),
+].flat()"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_page_of_the_site_is_wider_than_the_screen_or_lacks_a_picture(site, width):
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the pages are opened by playwright")
+    with sync_api.sync_playwright() as playwright:
+        # Chromium's own sandbox does not work for root, which tests in containers are.
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        wrong = {}
+        for path in site.rglob("*.html"):
+            page.goto(path.as_uri())
+            wrong[path.name] = page.evaluate(SHOWN_WRONG)
+        browser.close()
+    assert {name: problems for name, problems in wrong.items() if problems} == {}
 
 
 # Tutorials, as a reader follows them

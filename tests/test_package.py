@@ -77,6 +77,11 @@ def test_a_check_that_fails_is_a_line_and_the_others_go_on(capsys):
     ]
 
 
+def test_a_checkout_on_the_path_is_not_what_the_release_check_tests(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    assert release._run([sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'))"]) == "None\n"
+
+
 @pytest.mark.slow
 def test_everything_that_a_release_needs_holds(tmp_path):
     pytest.importorskip("build")

@@ -2,13 +2,20 @@
 
 import re
 import shlex
+import shutil
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from lockstep import output
 from lockstep.cli import starting
+from lockstep.cli.bench.report import Bench, Row
 from lockstep.cli.main import main
+from lockstep.cli.proof import FastProof, Gap, Proof
+from lockstep.cli.sweep import PlannedSweep
+from lockstep.reporting.sweep_report import SweepReport, SweptRun
 
 
 def suggested(text):
@@ -43,11 +50,34 @@ LINES = [
     "eval demo --episodes 1",
     "play demo --max-frames 1",
     "verify demo",
+    "export demo",
+    "report demo other --no-film",
+    "compare demo other",
+    # Its environment is a setting, without which the suggested training would not start.
+    "check gym --env-id CartPole-v1 --steps 4 --ranks 1",
+    "verify gym --env-id CartPole-v1 --ranks 1,2 --device cpu",
+    "bench gym --env-id CartPole-v1 --preset debug",
+    "sweep snake --preset debug --seed 1,2",
 ]
 
 
+@pytest.fixture
+def at_two_runs(at_runs, monkeypatch):
+    """A working directory with two runs, in which verbs that start ranks find something at once."""
+    shutil.copytree(at_runs, at_runs.with_name("other"))
+    monkeypatch.setattr("lockstep.distributed.pool.RankPool", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(Proof, "fast", lambda *_: FastProof(1, Gap(0, 0, 0), Gap(0, 0, 0), []))
+    monkeypatch.setattr(Proof, "on_end", lambda *_: iter(()))
+    speeds = Row(1, [9.0], {"learning": 1e-3}, 1.0, 1.0), Row(2, [12.0], {"learning": 1e-3}, 1.0, 1.0)
+    bench = Bench("gym", "debug", "CPU", 2, 1, 0.0, list(speeds), [])
+    monkeypatch.setattr("lockstep.cli.bench.command._measure", lambda *_: bench)
+    swept = SweptRun("seed-1", Path("runs/demo"), {"seed": 1}, "finished", score=3.0)
+    report = SweepReport("s", Path("runs"), "eval/return_mean", (swept,))
+    monkeypatch.setattr(PlannedSweep, "train", lambda *_: (report, 0))
+
+
 @pytest.mark.parametrize("line", LINES)
-def test_what_is_suggested_at_a_terminal_is_accepted(line, at_runs, at_terminal, capsys, monkeypatch):
+def test_what_is_suggested_at_a_terminal_is_accepted(line, at_two_runs, at_terminal, capsys):
     assert main(line.split()) == 0
     commands = suggested(capsys.readouterr().out)
     # A run of no real training has nothing to resume; the rest starts no processes when it only explains itself.
@@ -58,7 +88,7 @@ def test_what_is_suggested_at_a_terminal_is_accepted(line, at_runs, at_terminal,
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_pipe_gets_the_answer_alone(line, at_runs, capsys):
+def test_a_pipe_gets_the_answer_alone(line, at_two_runs, capsys):
     assert main(line.split()) == 0
     assert "next: " not in capsys.readouterr().out
 

@@ -52,7 +52,7 @@ def check(arguments: list[str]) -> int:
     if problems:
         raise RunFailed(f"{name}: {counted(problems, 'problem')} to correct; see the lines marked WRONG")
     show("nothing is wrong")
-    target = shlex.quote(name)
+    target = shlex.join([name, *rest])
     suggest(f"lockstep train {target}", f"lockstep verify {target} --ranks 1,2")
     return 0
 

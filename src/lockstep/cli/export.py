@@ -1,6 +1,7 @@
 """`lockstep export`: writes a trained model for other programs."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from lockstep.cli import model as models
 from lockstep.cli.model import ModelOptions, Subject, TrainedModel
 from lockstep.config.fields import nearest
 from lockstep.errors import UserError
-from lockstep.output import show
+from lockstep.output import show, suggest
 from lockstep.storage.disk import temporary_name
 from lockstep.storage.manifest import step_name
 from lockstep.workloads import registry
@@ -74,6 +75,8 @@ def export(arguments: list[str]) -> int:
         note = f"; {program.note}" if program.note else ""
     where = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     show(f"{where}: {options.format}, {sum(tensor.numel() for tensor in weights.values()):,} parameters{note}")
+    # Lockstep reads weights back; how other programs read their formats is in the help.
+    suggest(f"lockstep eval {shlex.quote(str(where))}" if options.format == SAFETENSORS else "lockstep help export")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from lockstep.config.sources import Resolved, choices
 from lockstep.errors import RunFailed, StoppedOnRequest, UserError
 from lockstep.launch import environment, resources
 from lockstep.launch.stop_request import Interrupted
-from lockstep.output import counted, show, tell
+from lockstep.output import counted, show, suggest, tell
 from lockstep.reporting.sweep_report import SEED, SweepReport
 from lockstep.run.starting_point import absolute_origin
 from lockstep.run.study import Study, Trial
@@ -74,6 +75,9 @@ def sweep(arguments: list[str]) -> int:
     else:
         show("\n".join(["", *report.lines()]))
     complain(report, stopped_by)
+    if not options.json:
+        best = [f"lockstep eval {shlex.quote(str(report.best.path))}"] if report.best else []
+        suggest(*best, f"lockstep watch {shlex.quote(str(report.path))}")
     return 0
 
 

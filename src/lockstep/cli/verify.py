@@ -19,7 +19,6 @@ from lockstep.launch import resources
 from lockstep.output import show, suggest
 from lockstep.storage.run_directory import RunDirectory
 from lockstep.workloads import registry
-from lockstep.workloads.workload import Workload
 
 USAGE = (
     "lockstep verify WORKLOAD [--ranks 1,2,4] [--updates N] [--FIELD VALUE]...   or   lockstep verify RUN "
@@ -57,7 +56,7 @@ def verify(arguments: list[str]) -> int:
     """The verb `verify`."""
     subject, rest = command.take_subject(arguments, "workload or run", lambda _: _help())
     if registry.is_name(subject):
-        return _verify_workload(registry.load(subject), rest)
+        return _verify_workload(subject, rest)
     options = command.take_all(rest, VerifyRunOptions())
     return _verify_run(RunDirectory.find(subject, Path(options.runs_dir), registry.names()), options.quiet)
 
@@ -87,10 +86,11 @@ def _verify_run(run: RunDirectory, quiet: bool) -> int:
     return 0
 
 
-def _verify_workload(workload: Workload, rest: list[str]) -> int:
+def _verify_workload(name: str, rest: list[str]) -> int:
     from lockstep.distributed.pool import RankPool
     from lockstep.distributed.world import choose_device
 
+    workload = registry.load(name)
     options, rest = command.take(rest, VerifyOptions())
     resolved = workload.resolve(options.preset, overrides=rest)
     if "sync" in resolved.explicit:
@@ -120,7 +120,7 @@ def _verify_workload(workload: Workload, rest: list[str]) -> int:
         raise RunFailed(f"not the same model: {', '.join(broken)}")
     show(f"same model on 1 to {sizes[-1]} ranks: fast up to rounding, exact to the last bit")
     if not options.quiet:
-        suggest(f"lockstep train {shlex.quote(workload.target)} --ranks {sizes[-1]} --sync exact")
+        suggest(shlex.join(["lockstep", "train", name, *rest, "--ranks", str(sizes[-1]), "--sync", "exact"]))
     return 0
 
 

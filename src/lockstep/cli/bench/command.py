@@ -140,12 +140,12 @@ def bench(arguments: list[str]) -> int:
     command.offer_help(arguments, _help)
     named = arguments[:1] if arguments and not arguments[0].startswith("-") and "=" not in arguments[0] else []
     options, fields = command.take(arguments[len(named) :], BenchOptions())
-    plans = [_plan(registry.load(name), options, fields, strict=bool(named)) for name in named or registry.names()]
+    plans = {name: _plan(registry.load(name), options, fields, bool(named)) for name in named or registry.names()}
     found = []
-    for plan in plans:
+    for name, plan in plans.items():
         found.append(_measure(plan, options))
         if not options.json:
-            report.show(found[-1])
+            report.show(found[-1], ["lockstep", "train", name, *fields])
     if options.json:
         print(json.dumps({"workloads": [report.as_json(result) for result in found]}, indent=1))
     return 0

@@ -1,5 +1,7 @@
 """A benchmark's results as tables, as JSON, and as sentences that explain why more ranks did or did not help."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -9,6 +11,7 @@ from rich.table import Table
 
 from lockstep.cli.bench import forecast_report
 from lockstep.cli.bench.cost_model import Prediction
+from lockstep.output import suggest
 
 PARTS = ("environment", "acting", "learning", "sync", "idle", "other")
 _WAITING = ("sync", "idle")
@@ -114,20 +117,21 @@ class Bench:
         return max(fitting, key=lambda peer: peer.speed, default=None)
 
 
-def show(bench: Bench) -> None:
-    """Print tables and sentences."""
+def show(bench: Bench, training: Sequence[str]) -> None:
+    """Print tables and sentences; `training`: the command that trains what was measured, without preset and ranks."""
     console = Console()
     console.print(_speed_table(bench))
     console.print(_split_table(bench))
     for sentence in sentences(bench):
         console.print(sentence, highlight=False)
-    if bench.prediction is None:
-        return
-    speeds = {row.ranks: row.speed for row in bench.rows}
-    title = f"{bench.workload}, preset {bench.preset}"
-    console.print(forecast_report.table(title, bench.device, speeds, bench.prediction))
-    for sentence in forecast_report.sentences(bench.prediction):
-        console.print(sentence, highlight=False)
+    if bench.prediction is not None:
+        speeds = {row.ranks: row.speed for row in bench.rows}
+        title = f"{bench.workload}, preset {bench.preset}"
+        console.print(forecast_report.table(title, bench.device, speeds, bench.prediction))
+        for sentence in forecast_report.sentences(bench.prediction):
+            console.print(sentence, highlight=False)
+    fastest = max(bench.rows, key=lambda row: row.speed)
+    suggest(shlex.join([*training, "--preset", bench.preset, "--ranks", str(fastest.ranks)]))
 
 
 def as_json(bench: Bench) -> dict[str, Any]:

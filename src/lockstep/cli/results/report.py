@@ -92,6 +92,8 @@ def report(arguments: list[str]) -> int:
     show(f"{target}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(content) / 1e6:.1f} MB")
     if options.png:
         show(f"{options.png}: {pictures} charts")
+    if len(names) == 2:
+        suggest(shlex.join(["lockstep", "compare", *names, *_place(options.runs_dir)]))
     return 0
 
 
@@ -108,10 +110,15 @@ def compare_runs(arguments: list[str]) -> int:
         print(json.dumps(found.to_json()))
     else:
         show("\n".join(comparison_text.lines(found)))
-        names = [name for side in sides for name in side.split(",") if name]
-        place = ["--runs-dir", options.runs_dir] if options.runs_dir != CompareOptions().runs_dir else []
-        suggest(shlex.join(["lockstep", "report", *names, *place]))
+        # A report names each run once, also one that was compared with itself.
+        names = dict.fromkeys(name for side in sides for name in side.split(",") if name)
+        suggest(shlex.join(["lockstep", "report", *names, *_place(options.runs_dir)]))
     return 0
+
+
+def _place(runs_dir: str) -> list[str]:
+    """The flag that a suggested command needs to find the same runs."""
+    return ["--runs-dir", runs_dir] if runs_dir != CompareOptions().runs_dir else []
 
 
 def _group(text: str, runs_dir: Path) -> Group:
