@@ -1,6 +1,6 @@
 """What --autotune chooses on this machine, beside the preset by hand: speed, and the return at equal steps.
 
-python benchmarks/autotune.py snake snakes3v3 trading --preset base
+python benchmarks/autotune.py snake trading --preset base
 python benchmarks/autotune.py trading --preset small --rounds 0 --learn 200000 --seeds 42,43,44
 
 Both take turns, --rounds each, so that a busy machine slows both alike; where --autotune keeps the sizes of the preset
@@ -79,12 +79,8 @@ def _speeds(name: str, both: dict[str, AnyConfig], options: argparse.Namespace) 
 def _learned(name: str, options: argparse.Namespace, config: AnyConfig, seed: int) -> str:
     """The sizes, and the returns of the last three evaluations after so many steps."""
     settings = config.values()
-    sizes = {
-        key: settings[key]
-        for key in ("n_envs", "n_steps", "update_interval", "updates_per_interval")
-        if key in settings
-    }
-    shown = ", ".join(f"{key} {value}" for key, value in sizes.items() if value)
+    sizes = {key: settings[key] for key in ("n_envs", "n_steps")}
+    shown = ", ".join(f"{key} {value}" for key, value in sizes.items())
     given = sizes | {"seed": seed, "total_timesteps": options.learn, "eval_every": max(1, options.learn // 5)}
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
