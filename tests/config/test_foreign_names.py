@@ -44,10 +44,9 @@ CRICKET = """
     force-cpu amp min_history data-fraction backend
 """
 NAMES = sorted({name for names in (SNAKE, SNAKES, TRADING, CONTROL, CRICKET) for name in names.split()})
-GUIDES = ("snake", "snakes3v3", "trading", "control", "cricket")
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", registry.names())
 def test_every_name_of_every_guide_is_known_or_answered(name):
     workload = registry.load(name)
     unanswered = []
@@ -80,9 +79,16 @@ def test_a_foreign_name_is_a_setting_only_where_the_word_means_something_else():
         ("plan cricket --num-workers 4", "not needed: no worker processes"),
         ("plan trading --checkpoint-dir checkpoints", "--runs-dir, under its --run-name"),
         ("plan snake --nproc_per_node=4", "--gpus N or --ranks N"),
-        ("plan trading --policy-width 64", "unknown setting; no known name is near it; --help lists all; it is a"),
-        ("plan trading --policy-width 64", "it is a setting of snake"),
-        ("plan snake --no-class-weights", "it is a setting of cricket"),
+        ("train snake --resume-from step-64", "or --from step-..."),
+        ("plan trading --policy-width 64", "not a setting here; the one for it is hidden_size; --help lists all"),
+        ("plan snake --episodes 1000", "the one for it is total_timesteps"),
+        ("plan snake --epochs 10", "the one for it is total_timesteps"),
+        ("plan trading --steps 1000", "the one for it is total_timesteps or episodes"),
+        ("plan snakes3v3 --lr 1e-3", "the one for it is a_lr or c_lr"),
+        ("plan snake --checkpoint-interval 9", "the one for it is checkpoint_every"),
+        ("plan snake --no-class-weights", "not a setting here, but one of cricket"),
+        ("plan snake --num-heads 4", "not a setting here, but one of cricket"),
+        ("plan snakes3v3 --grid-size 8", "not a setting here, but one of snake"),
         ("eval --model runs/x/best_model.zip --n-episodes 100", "the first argument must be a run, not --model"),
     ],
 )

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if launched_rank() == 0 or rank_process.LAUNCHER_VARIABLE in os.environ or not isinstance(error, UserError):
             # The terminal may be closed; the exit code still reports the error.
             with contextlib.suppress(OSError):
-                output.show("\n".join((f"lockstep: {error}{_owners(error)}", *error.details)), sys.stderr)
+                output.show("\n".join((f"lockstep: {_told(error)}", *error.details)), sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("lockstep: interrupted", file=sys.stderr)
@@ -79,14 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _not_written(problem)
 
 
-def _owners(error: LockstepError) -> str:
-    """Which workloads have the setting that this one has not: users of one guide try its flags on another workload."""
+def _told(error: LockstepError) -> str:
+    """The message, with the workloads that have a setting which this one has not, instead of a name that is like it.
+
+    Users of one guide try its flags on another workload.
+    """
     if not isinstance(error, UnknownSetting):
-        return ""
+        return str(error)
     from lockstep.workloads import registry
 
     owners = registry.with_setting(error.key)
-    return f"; it is a setting of {', '.join(owners)}" if owners else ""
+    return f"{error.told}: not a setting here, but one of {', '.join(owners)}" if owners else str(error)
 
 
 def _not_written(problem: OSError) -> int:

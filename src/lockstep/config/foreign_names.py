@@ -5,14 +5,14 @@ Stable-Baselines3. One table serves every workload: who knows a flag from one gu
 workload's own `foreign_keys` come first, and `only_values` lists what it accepts with one value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 _NUMBER_OF_RANKS = "set the number of ranks on the command line with --gpus N or --ranks N"
 _ALL_GPUS = "not needed: all visible GPUs are used; fewer, or ranks on a CPU, with --gpus N or --ranks N"
 _OWN_LAUNCHER = "not needed: ranks are started and numbered by `lockstep train`, or by torchrun before `-m lockstep`"
 _ONE_MACHINE = "not needed on one machine; for several, use --nnodes N --rdzv-endpoint HOST:PORT"
 _RUN_FOLDER = "a run is kept in the folder --runs-dir, under its --run-name"
-_CONTINUE = "continue a run with `lockstep resume RUN`, from its newest checkpoint that verifies"
+_CONTINUE = "continue a run with `lockstep resume RUN`, from its newest checkpoint that verifies, or --from step-..."
 _WARM_START = "name the run or the file itself: --load-model runs/NAME"
 _OF_EVAL = "it belongs to the evaluation: `lockstep eval RUN --episodes N`"
 _OF_PLAY = "it belongs to watching a run: `lockstep play RUN --video FILE`, --fps, --stochastic"
@@ -98,3 +98,21 @@ FOREIGN_NAMES: Mapping[str, str] = {
     "data_fraction": "put fewer matches into the folder of --data; --matches N simulates fewer",
     "ollama_workers": "not needed: no language model is asked; roles are inferred from the matches",
 }
+
+# Names of one thing in different workloads and guides. Their units may differ, so one is not read as the other.
+_SAME_THING = (
+    ("total_timesteps", "steps", "epochs", "episodes", "max_episodes"),
+    ("episode_length", "max_episode_steps", "max_steps"),
+    ("checkpoint_every", "checkpoint_interval", "save_interval"),
+    ("learning_rate", "lr", "learning_rate_actor", "learning_rate_critic", "a_lr", "c_lr"),
+    ("max_grad_norm", "grad_clip_norm"),
+    ("ent_coef", "entropy_coef"),
+    ("vf_coef", "value_coef"),
+    ("hidden_size", "hidden_dim", "policy_width", "mlp_width", "mlp_dim"),
+    ("num_layers", "policy_depth", "mlp_layers", "hidden_layers"),
+)
+
+
+def same_thing(key: str, known: Collection[str]) -> list[str]:
+    """The known names for what a key of another workload means; by likeness alone `steps` would be `n_steps`."""
+    return [name for names in _SAME_THING if key in names for name in names if name in known]

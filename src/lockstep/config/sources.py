@@ -11,7 +11,7 @@ import yaml
 from lockstep.config.alternatives import alternatives
 from lockstep.config.config import AnyConfig, Config, Layout
 from lockstep.config.fields import Setting, nearest
-from lockstep.config.foreign_names import FOREIGN_NAMES
+from lockstep.config.foreign_names import FOREIGN_NAMES, same_thing
 from lockstep.config.schema import Schema
 from lockstep.config.values import from_text, shown
 from lockstep.config.yaml_text import Leaf, read_file, read_text, shown_path
@@ -49,6 +49,8 @@ class UnknownSetting(UserError):
 
     key = ""
     """The key, with underscores; another workload may know it."""
+    told = ""
+    """The key as it was given, with its value and where that was."""
 
 
 def resolve(
@@ -199,11 +201,13 @@ def find_setting(schema: Schema, given: Given) -> Setting | None:
         raise UserError(f"{told}: cannot be chosen here; allowed: {only}" + (f"; {elsewhere}" if elsewhere else ""))
     if elsewhere is not None:
         raise UserError(f"{told}: not a setting of a run; {elsewhere}")
+    if same := same_thing(key, schema.settings):
+        raise UserError(f"{told}: not a setting here; the one for it is {' or '.join(same)}; --help lists all")
     names = {word: f"--{word}" for word in elsewheres} | schema.names
     near = nearest(key, list(names))
     hint = f"the nearest name is {names[near]}" if near else "no known name is near it"
     unknown = UnknownSetting(f"{told}: unknown setting; {hint}; --help lists all")
-    unknown.key = key
+    unknown.key, unknown.told = key, told
     raise unknown
 
 

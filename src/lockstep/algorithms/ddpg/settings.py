@@ -1,9 +1,8 @@
 """The settings of DDPG and of its network, counted over all ranks, with their checks. Needs no torch."""
 
-import fractions
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from lockstep.config.config import AlgorithmSettings, AnyConfig, Config, NetworkSettings, WorkloadSettings
 from lockstep.config.fields import Alias, Count, Fraction, OffOrCount, Range
@@ -84,21 +83,6 @@ class DDPGSettings(AlgorithmSettings):
     def lane_units(self) -> int:
         """The environments, which are split into lanes."""
         return self.n_envs
-
-    def sizes_alike(self, given: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Half to four times as many environments, with as many gradient updates per step; batch and memory stay."""
-        yield {}
-        for factor in (fractions.Fraction(2), fractions.Fraction(1, 2), fractions.Fraction(4)):
-            # A round keeps its number of steps, so that it is logged and saved as often.
-            sizes = {"n_envs": self.n_envs * factor, "n_steps": self.n_steps / factor}
-            # Updates come more often or more at a time, whichever stays a whole number.
-            sizes["update_interval"] = self.update_interval / factor
-            if sizes["update_interval"].denominator > 1:
-                sizes["update_interval"] = fractions.Fraction(self.update_interval)
-                sizes["updates_per_interval"] = self.updates_per_interval * factor
-            changed = {name for name, size in sizes.items() if size != getattr(self, name)}
-            if changed.isdisjoint(given) and all(size.denominator == 1 for size in sizes.values()):
-                yield {name: int(size) for name, size in sizes.items()}
 
     @property
     def round_size(self) -> int:
