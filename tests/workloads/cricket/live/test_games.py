@@ -145,6 +145,13 @@ def test_threads_share_the_games_out_and_change_none(known):
     assert alone.target.tolist() == shared.target.tolist()
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("cpu", 1), ("cuda", 8)])
+def test_how_games_are_batched_depends_on_the_device_and_not_on_the_threads(monkeypatch, kind, workers):
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert simulation.workers_beside(torch.device(kind)) == workers
+
+
 def test_a_game_does_not_depend_on_how_many_are_played(known):
     few, many = (played_out(known, games)[1] for games in (2, 5))
     assert few.first.tolist() == many.first[:2].tolist() and few.second.tolist() == many.second[:2].tolist()

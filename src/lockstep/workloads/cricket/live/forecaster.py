@@ -29,7 +29,7 @@ from lockstep.workloads.cricket.live import per_ball, reasons
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.games import Model
 from lockstep.workloads.cricket.live.report import MatchForecast
-from lockstep.workloads.cricket.live.simulation import play_out
+from lockstep.workloads.cricket.live.simulation import play_out, workers_beside
 from lockstep.workloads.cricket.live.situation import (
     NextBall,
     NotForecast,
@@ -45,8 +45,6 @@ from lockstep.workloads.cricket.matches.scorebook import collect
 from lockstep.workloads.cricket.reports.assess import Predictor
 
 STDIN = "-"
-_MOST_WORKERS = 8
-"""Threads that play games out: what they do in Python they do one at a time, so that more gain nothing."""
 ENDS = ("striker", "nonstriker", "bowler")
 """Whom a caller may name for the next ball."""
 
@@ -119,8 +117,7 @@ class MatchForecaster:
         model = Model(
             self._predictor.probabilities, self._config.network.reads_balls, store.index, knowledge, self._kinds
         )
-        # Features are made on the CPU. Beside a GPU its cores are free for that; on a CPU the network needs them.
-        workers = min(torch.get_num_threads(), _MOST_WORKERS) if self._world.device.type == "cuda" else 1
+        workers = workers_beside(self._world.device)
         return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed, workers))
 
     def write_steps(self, source: str, path: Path) -> int:
