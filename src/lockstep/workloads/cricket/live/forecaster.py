@@ -25,7 +25,7 @@ from lockstep.workloads.cricket.features.chronicle import day_of
 from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.tabulate import describe
-from lockstep.workloads.cricket.live import per_ball, reasons
+from lockstep.workloads.cricket.live import day, per_ball, reasons
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.games import Model
 from lockstep.workloads.cricket.live.report import MatchForecast
@@ -83,6 +83,11 @@ class MatchForecaster:
     def _kinds(self) -> DeliveryKinds:
         return DeliveryKinds.of(self._own_store.tables["train"])
 
+    @cached_property
+    def _spread(self) -> tuple[float, float]:
+        """How much days differ, by the training matches; some seconds on a CPU, and only where games are played out."""
+        return day.spread(self._own_store.tables["train"].to(self._world.device), self._predictor.of_table)
+
     def _store(self, date: str) -> Store:
         """Where careers for a match come from: whatever the run was trained with, no later match counts.
 
@@ -115,7 +120,12 @@ class MatchForecaster:
         rows = np.arange(len(match.rows))
         expected = np.exp(careers.prior(seen.inputs, knowledge, rows).numpy())
         model = Model(
-            self._predictor.probabilities, self._config.network.reads_balls, store.index, knowledge, self._kinds
+            self._predictor.probabilities,
+            self._config.network.reads_balls,
+            store.index,
+            knowledge,
+            self._kinds,
+            self._spread,
         )
         workers = workers_beside(self._world.device)
         return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed, workers))
