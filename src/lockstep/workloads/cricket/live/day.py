@@ -27,7 +27,7 @@ _RUNS = torch.tensor(OUTCOME_RUNS, dtype=torch.float64)
 
 
 def spread(table: DeliveryTable, predict: Callable[[DeliveryTable], Tensor]) -> tuple[float, float]:
-    """The standard deviation of z in first and second innings, estimated on the matches of a table.
+    """The standard deviation of z in first and second innings, estimated on matches that were not trained on.
 
     `predict`: the probabilities (M, 7) of a table's samples. Powerplays are left out, since what an innings shows in
     its first overs is seen by the network later: of interest is what it does not see even then.
