@@ -38,20 +38,22 @@ def spread(table: DeliveryTable, predict: Callable[[DeliveryTable], Tensor]) -> 
     mean = p @ _RUNS
     variance, surprise = p @ _RUNS**2 - mean**2, _RUNS[table.label[rows].cpu()] - mean
     innings, match = table.innings[rows].cpu(), table.match[rows].cpu()
-    first, second = (_of_innings(surprise[own], variance[own], match[own]) for own in (innings == 0, innings == 1))
+    sums = [
+        [torch.bincount(match[own], values[own]) for values in (surprise, variance)]
+        for own in (innings == 0, innings == 1)
+    ]
+    first, second = (spread_of(*pair) for pair in sums)
     return first, second
 
 
-def _of_innings(surprise: Tensor, variance: Tensor, match: Tensor) -> float:
-    """The standard deviation of z from balls (M,) of one innings of each match.
+def spread_of(off: Tensor, expected: Tensor) -> float:
+    """The standard deviation of z, from the runs that innings (N,) are off by, and the sums of their balls' variances.
 
-    Given z, an innings is off by about z V runs, V being the sum of its balls' variances; so the mean square of what it
-    is off by is V + spread^2 V^2, and the first term alone if balls are independent.
+    Given z, an innings is off by about z V runs, V being that sum; so the mean square of what it is off by is
+    V + spread^2 V^2, and the first term alone if balls are independent.
     """
-    if not len(match):
-        return 0.0
-    off, expected = (torch.bincount(match, values) for values in (surprise, variance))
-    return float(((off**2 - expected).sum() / (expected**2).sum()).clamp(min=0.0).sqrt())
+    squares = (expected**2).sum()
+    return float(((off**2 - expected).sum() / squares).clamp(min=0.0).sqrt()) if squares > 0 else 0.0
 
 
 def drawn(seed: int, games: np.ndarray, innings: int, deviation: float) -> Tensor:
