@@ -23,6 +23,7 @@ class Reach:
 
     def __init__(self, seed):
         self._freeze_rand_vec, self.seeded_rand_vec = True, False
+        self.model = self.data = None
 
     def seed(self, seed):
         self.random = np.random.RandomState(seed)
@@ -85,6 +86,25 @@ def test_goals_follow_from_the_seed_and_an_episode_is_replayed():
     other.restore(4, one.save())
     action = np.full(4, 0.5, np.float32)
     assert np.array_equal(one.step(action).observation, other.step(action).observation)
+
+
+def test_a_film_loads_the_scene_once(monkeypatch):
+    loaded = []
+
+    class Renderer:
+        def __init__(self, model, height, width):
+            loaded.append((height, width))
+
+        def update_scene(self, data, camera):
+            assert camera == "corner2"
+
+        def render(self):
+            return np.full((*loaded[-1], 3), 7, np.uint8)
+
+    monkeypatch.setattr(mujoco, "Renderer", Renderer)
+    simulation = MetaWorldSimulation("mw-reach")
+    frames = [simulation.render(*size) for size in ((8, 8), (4, 6), (4, 6))]
+    assert loaded == [(8, 8), (4, 6)] and frames[-1].shape == (4, 6, 3)
 
 
 def test_the_last_step_of_an_episode_reports_its_success():

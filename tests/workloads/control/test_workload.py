@@ -14,6 +14,7 @@ import torch
 from lockstep.algorithms.tdmpc2.experience.streaming import StreamedSequences
 from lockstep.cli.short_runs import open_learner
 from lockstep.config.sources import to_yaml
+from lockstep.distributed.pool import RankError
 from lockstep.distributed.world import World
 from lockstep.errors import UserError
 from lockstep.workloads.control import names
@@ -296,6 +297,24 @@ def test_data_is_streamed_where_it_does_not_fit(data, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     (part,) = open_learner(World(), "control", to_yaml(offline(data)))._collectors
     assert isinstance(part.memory, StreamedSequences)
+
+
+def kept_with(world, text, available):
+    """Where a rank's data is with so many bytes of free memory: the class that holds it. Called by every rank."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+        return type(open_learner(world, "control", text)._collectors[0].memory).__name__
+
+
+def test_ranks_on_one_device_share_its_memory(ranks, data):
+    # Four lanes of at most 36 steps, each of 2 x 5 + 1 + 1 numbers and a flag; data may take half of what is free.
+    needed = 4 * 36 * (12 * 4 + 1)
+    text = to_yaml(offline(data, threads=1, device="cpu"))
+    assert ranks.run(kept_with, text, 2 * needed, ranks=2) == ["SequenceReplay"] * 2
+    # Each rank's half alone would fit.
+    assert ranks.run(kept_with, text, 2 * needed - 2, ranks=2) == ["StreamedSequences"] * 2
+    with pytest.raises(RankError, match=r"what 2 ranks hold of it needs 0\.0 GiB"):
+        ranks.run(kept_with, to_yaml(offline(data, threads=1, device="cpu", data_on="device")), needed - 1, ranks=2)
 
 
 def test_data_that_is_too_little_or_of_other_tasks_is_refused(data, tmp_path):

@@ -23,6 +23,8 @@ class MetaWorldSimulation(Replayed):
         # Meta-World has no public switch for drawing a new goal at every reset, from the seed.
         self._env._freeze_rand_vec = False
         self._env.seeded_rand_vec = True
+        self._renderers: dict[tuple[int, int], Any] = {}
+        """By the size of a frame: a new one loads all meshes and textures, which takes longer than to draw them."""
 
     def _begin(self, seed: int) -> Floats:
         self._env.seed(seed)
@@ -46,12 +48,11 @@ class MetaWorldSimulation(Replayed):
         """A frame from the camera at the corner of the table."""
         import mujoco
 
-        renderer = mujoco.Renderer(self._env.model, height, width)
-        try:
-            renderer.update_scene(self._env.data, camera="corner2")
-            return renderer.render()
-        finally:
-            renderer.close()
+        if (height, width) not in self._renderers:
+            self._renderers[height, width] = mujoco.Renderer(self._env.model, height, width)
+        renderer = self._renderers[height, width]
+        renderer.update_scene(self._env.data, camera="corner2")
+        return renderer.render()
 
 
 def _make(task: str) -> Any:

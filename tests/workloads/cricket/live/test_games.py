@@ -132,10 +132,10 @@ def rows_of(games):
     return np.stack([columns[name] for name in Row._fields], 1).astype(np.int16)
 
 
-def played_out(known, games, balls=30, seed=3, workers=1):
+def played_out(known, games, balls=30, seed=3, workers=1, spread=(0.0, 0.0)):
     learned, kinds, match = known
     at, ball, expected = before(match, learned, balls)
-    model = Model(lambda s: FREQUENCIES.expand(len(s), -1), False, learned.index, learned.everything, kinds)
+    model = Model(lambda s: FREQUENCIES.expand(len(s), -1), False, learned.index, learned.everything, kinds, spread)
     return at, play_out(at, ball, model, expected, games, seed, workers)
 
 
@@ -145,10 +145,25 @@ def test_threads_share_the_games_out_and_change_none(known):
     assert alone.target.tolist() == shared.target.tolist()
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("cpu", 1), ("cuda", 8)])
+def test_how_games_are_batched_depends_on_the_device_and_not_on_the_threads(monkeypatch, kind, workers):
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert simulation.workers_beside(torch.device(kind)) == workers
+
+
 def test_a_game_does_not_depend_on_how_many_are_played(known):
     few, many = (played_out(known, games)[1] for games in (2, 5))
     assert few.first.tolist() == many.first[:2].tolist() and few.second.tolist() == many.second[:2].tolist()
     assert played_out(known, 5, seed=4)[1].first.tolist() != many.first.tolist()
+
+
+def test_games_on_different_days_end_farther_apart(known):
+    alike, apart = (played_out(known, 40, spread=(deviation, 0.0))[1].first for deviation in (0.0, 0.2))
+    assert apart.std() > 1.5 * alike.std()
+    # A day belongs to one innings: the chase of the same game has another one.
+    chases = [played_out(known, 40, balls=200, spread=(0.2, deviation))[1].second.std() for deviation in (0.0, 0.2)]
+    assert chases[0] != chases[1]
 
 
 def test_games_end_by_the_laws(known):

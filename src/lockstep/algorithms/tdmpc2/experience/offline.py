@@ -1,5 +1,6 @@
 """Offline learning from recorded episodes, on the device or streamed from the host, instead of a collector."""
 
+import platform
 from collections.abc import Mapping
 
 import psutil
@@ -44,11 +45,16 @@ class OfflineData:
 
 
 def fits_on_device(files: RecordedEpisodes, settings: TDMPC2Settings, spaces: Spaces, world: World) -> bool:
-    """Whether the data of all lanes of a rank is kept on its device; UserError if it has to be and cannot."""
-    # Before allocating: an error that names the data helps more than an out-of-memory failure.
-    lanes = world.lanes.mine
-    rows = _rows(files, settings, lanes, world.lanes.total)
-    return _fits(settings, len(lanes) * rows * bytes_of_row(columns(spaces)), world.device)
+    """Whether a rank's data is kept on its device; UserError if it has to be and cannot. Called by every rank."""
+    if settings.data_on == "host":
+        return False
+    lanes, device = world.lanes.mine, world.device
+    needed = len(lanes) * _rows(files, settings, lanes, world.lanes.total) * bytes_of_row(columns(spaces))
+    # Ranks may share a device, and its memory with it. Asking all of them also makes each wait until the others have
+    # looked, so that nobody counts as taken what a neighbour has loaded in the meantime.
+    asked = world.gather_json([_name_of(device), needed, _free(device)])
+    sharing = [(need, free) for name, need, free in asked if name == asked[world.rank][0]]
+    return _fits(settings, sum(need for need, _ in sharing), min(free for _, free in sharing), len(sharing), device)
 
 
 def _rows(files: RecordedEpisodes, settings: TDMPC2Settings, lanes: range, total: int) -> int:
@@ -94,20 +100,30 @@ def read_offline(
     return OfflineData(lanes, memory, files.digest())
 
 
-def _fits(settings: TDMPC2Settings, needed: int, device: torch.device) -> bool:
-    """Whether data of so many bytes is kept on the device; UserError if it has to be and cannot."""
-    if settings.data_on == "host":
-        return False
-    on_gpu = device.type == "cuda"
-    free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+def _name_of(device: torch.device) -> str:
+    """A name that only ranks on the same device of the same machine have."""
+    # By its UUID: with CUDA_VISIBLE_DEVICES several GPUs can be cuda:0, each to its own rank.
+    part = torch.cuda.get_device_properties(device).uuid if device.type == "cuda" else device.type
+    return f"{platform.node()} {part}"
+
+
+def _free(device: torch.device) -> int:
+    """Bytes of memory that are free for data on the device."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def _fits(settings: TDMPC2Settings, needed: int, free: int, ranks: int, device: torch.device) -> bool:
+    """Whether data of so many bytes, of all the ranks on one device, is kept there."""
     if settings.data_on == "auto":
         # The networks, their gradients and the plans need room as well.
         return needed <= free // 2
+    # Before allocating: an error that names the data helps more than an out-of-memory failure.
     if needed > free:
+        held = "a rank's part of it" if ranks == 1 else f"what {ranks} ranks hold of it"
         raise UserError(
-            f"data_dir {settings.data_dir}: a rank's part of it needs {needed / 2**30:.1f} GiB of memory, but "
+            f"data_dir {settings.data_dir}: {held} needs {needed / 2**30:.1f} GiB of memory, but "
             f"{free / 2**30:.1f} GiB are free on {device}; stream it with data_on host, or use more "
-            f"{'GPUs' if on_gpu else 'machines'} (each holds only its lanes' part)"
+            f"{'GPUs' if device.type == 'cuda' else 'machines'} (each holds only its lanes' part)"
         )
     return True
 

@@ -25,11 +25,11 @@ from lockstep.workloads.cricket.features.chronicle import day_of
 from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
 from lockstep.workloads.cricket.features.tabulate import describe
-from lockstep.workloads.cricket.live import per_ball, reasons
+from lockstep.workloads.cricket.live import day, per_ball, reasons
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.games import Model
 from lockstep.workloads.cricket.live.report import MatchForecast
-from lockstep.workloads.cricket.live.simulation import play_out
+from lockstep.workloads.cricket.live.simulation import play_out, workers_beside
 from lockstep.workloads.cricket.live.situation import (
     NextBall,
     NotForecast,
@@ -45,8 +45,6 @@ from lockstep.workloads.cricket.matches.scorebook import collect
 from lockstep.workloads.cricket.reports.assess import Predictor
 
 STDIN = "-"
-_MOST_WORKERS = 8
-"""Threads that play games out: what they do in Python they do one at a time, so that more gain nothing."""
 ENDS = ("striker", "nonstriker", "bowler")
 """Whom a caller may name for the next ball."""
 
@@ -85,6 +83,13 @@ class MatchForecaster:
     def _kinds(self) -> DeliveryKinds:
         return DeliveryKinds.of(self._own_store.tables["train"])
 
+    @cached_property
+    def _spread(self) -> tuple[float, float]:
+        """How much days differ; takes some seconds on a CPU, and is needed only where games are played out."""
+        # Not by the training matches, which the network knows too well: with preset small on Cricsheet's matches their
+        # first innings have a spread of .027, unseen ones .046.
+        return day.spread(self._own_store.tables["validation"].to(self._world.device), self._predictor.of_table)
+
     def _store(self, date: str) -> Store:
         """Where careers for a match come from: whatever the run was trained with, no later match counts.
 
@@ -117,10 +122,14 @@ class MatchForecaster:
         rows = np.arange(len(match.rows))
         expected = np.exp(careers.prior(seen.inputs, knowledge, rows).numpy())
         model = Model(
-            self._predictor.probabilities, self._config.network.reads_balls, store.index, knowledge, self._kinds
+            self._predictor.probabilities,
+            self._config.network.reads_balls,
+            store.index,
+            knowledge,
+            self._kinds,
+            self._spread,
         )
-        # Features are made on the CPU. Beside a GPU its cores are free for that; on a CPU the network needs them.
-        workers = min(torch.get_num_threads(), _MOST_WORKERS) if self._world.device.type == "cuda" else 1
+        workers = workers_beside(self._world.device)
         return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed, workers))
 
     def write_steps(self, source: str, path: Path) -> int:

@@ -20,6 +20,7 @@ from lockstep.workloads.cricket.features.entities import EntityIndex
 from lockstep.workloads.cricket.features.history import ball_features
 from lockstep.workloads.cricket.features.knowledge import COUNTED, CareerInputs, Knowledge
 from lockstep.workloads.cricket.features.tabulate import state_columns
+from lockstep.workloads.cricket.live import day
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.innings import LiveScoreboard
 from lockstep.workloads.cricket.live.situation import (
@@ -54,6 +55,8 @@ class Model:
     index: EntityIndex
     knowledge: Knowledge
     kinds: DeliveryKinds
+    spread: tuple[float, float] = day.NO_SPREAD
+    """How much days differ, in first and second innings; see `day`."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +140,15 @@ class Games:
 
     def play(self, model: Model, seed: int, previous: LiveScoreboard | None) -> None:
         """Play every game's innings to its end."""
+        # One day for the whole innings; by game, like every other draw.
+        z = day.drawn(seed, self.numbers, self.innings, model.spread[self.innings])
         while len(live := np.flatnonzero(self._going())) and self.played < self.longest:
             for end in (self.striker, self.nonstriker):
                 self._arrive(live, end[live], self.legal[live])
             board = self.board(live, self.played, previous)
             probabilities, expected = self._predict(model, board, live)
             draw = [self._uniform(seed, purpose, live) for purpose in ("outcome", "delivery")]
-            running = probabilities.double().cumsum(1).numpy()
+            running = day.on_this_day(probabilities, z[live]).cumsum(1).numpy()
             # Rounding may leave the last sum below 1; its own outcome takes what is beyond.
             outcome = np.minimum((running <= draw[0][:, None]).sum(1), _CLASSES - 1)
             delivery = model.kinds.draw(outcome, phase_of_over(board), draw[1])

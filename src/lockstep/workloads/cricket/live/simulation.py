@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from lockstep.workloads.cricket.live.games import Games, Model, side_of
 from lockstep.workloads.cricket.live.situation import BALLS, NextBall, Situation
@@ -11,6 +12,8 @@ from lockstep.workloads.cricket.matches.match import OVERS
 
 _BATCH = 4096
 """Games played at once; more are played one batch after the other, so that memory stays bounded."""
+_WORKERS_BESIDE_GPU = 8
+"""What threads do in Python they do one at a time, so that more gain nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,16 @@ class Endings:
     def chase_wins(self) -> float:
         """Probability that the side that bats second wins; a tie counts half."""
         return float((self.second >= self.target).mean()) + self.ties / 2
+
+
+def workers_beside(device: torch.device) -> int:
+    """Threads that play games out while the network computes on this device.
+
+    The number of cores or of PyTorch's threads does not matter: the size of a batch follows from the number of workers,
+    and how the network rounds may follow from that. A forecast is the same on any machine with this kind of device.
+    """
+    # Features are made on the CPU. Beside a GPU its cores are free for that; on a CPU the network needs them.
+    return _WORKERS_BESIDE_GPU if device.type == "cuda" else 1
 
 
 def play_out(
