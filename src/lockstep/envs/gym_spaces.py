@@ -114,10 +114,10 @@ def _box_actions(space: spaces.Box) -> ActionRows:
     bounded = np.isfinite(space.low) & np.isfinite(space.high)
     low = np.where(bounded, space.low, -1.0)
     high = np.where(bounded, space.high, 1.0)
-    shape, dtype, size = space.shape, space.dtype, int(np.prod(space.shape))
+    shape, dtype, size, span = space.shape, space.dtype, int(np.prod(space.shape)), high - low
 
     def decode(row: Row) -> Any:
-        return (low + (row.reshape(shape) + 1.0) / 2.0 * (high - low)).astype(dtype)
+        return (low + (row.reshape(shape) + 1.0) / 2.0 * span).astype(dtype, copy=False)
 
     return ActionRows(Continuous(size), size, decode)
 

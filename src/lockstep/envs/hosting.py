@@ -93,8 +93,8 @@ class Host:
         self._action_dims, self._sizes = simulators.action_dims, simulators.sizes
         self._row = simulators.sizes.row
         self._watchdog = watchdog()
-        self._steps = [0] * len(self._simulations)
-        """Steps of each environment since it was opened, for error messages."""
+        self._steps = 0
+        """Steps of every environment since it was opened, for error messages."""
 
     def reset(self, seeds: NDArray[np.uint32]) -> NDArray[Any]:
         """Start an episode in each, with seeds (N,); returns the observations (N, O)."""
@@ -116,13 +116,15 @@ class Host:
         # What is written row by row costs as much as a cheap environment's step, so it goes into the table all at once.
         rows: list[tuple[float, bool, bool, float]] = []
         others: dict[int, Observation] = {}
+        self._steps += 1
+        # A list: reading one number of an array takes several times as long.
+        cut_off = last.tolist()
         with self._named("step") as at:
             for i, simulation in enumerate(self._simulations):
                 at[0] = i
-                self._steps[i] += 1
                 done = simulation.step(actions[i, : self._action_dims[i]])
                 # An episode that ends by the rules at its time limit is not truncated: nothing would have followed.
-                truncated = not done.terminated and (bool(last[i]) or done.truncated)
+                truncated = not done.terminated and (cut_off[i] or done.truncated)
                 _fill(finals[i], done.observation)
                 rows.append((done.reward, done.terminated, truncated, done.success))
                 if done.terminated or truncated:
@@ -138,9 +140,11 @@ class Host:
                 at[0] = i
                 observations[i] = 0
                 _fill(observations[i], observation)
-        self._refuse_non_finite(results, "its reward")
-        self._refuse_non_finite(finals, "its observation")
-        self._refuse_non_finite(observations, "its first observation")
+        # One look at everything; which environment is wrong is asked only if one is.
+        if not np.isfinite(table.view(np.float32) if self._sizes.dtype == "float32" else results).all():
+            self._refuse_non_finite(results, "its reward")
+            self._refuse_non_finite(finals, "its observation")
+            self._refuse_non_finite(observations, "its first observation")
         return table
 
     def save(self) -> list[State]:
@@ -181,7 +185,7 @@ class Host:
             return
         row = int(np.argwhere(~np.isfinite(values))[0, 0])
         wrong = values[row][~np.isfinite(values[row])][0]
-        raise self._failed(row, f"{what} is {wrong} after {self._steps[row]:,} steps; it must be a finite number")
+        raise self._failed(row, f"{what} is {wrong} after {self._steps:,} steps; it must be a finite number")
 
     def _failed(self, row: int, problem: str) -> RunFailed:
         number = self._simulators.number(row)

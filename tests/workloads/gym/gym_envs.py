@@ -1,6 +1,9 @@
 """Environments with one fault each, for tests; `Good` has none."""
 
+import os
+import signal
 import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -297,12 +300,27 @@ class Dies(Good):
     """Its process is killed."""
 
     def step(self, action):
-        import os
-        import signal
-
         if self.steps == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
+
+
+class FailsLate(Good):
+    """Takes a hundred steps, then does what a file says; nothing if it is empty."""
+
+    total = 0
+
+    def __init__(self, fault_file):
+        super().__init__()
+        self.fault_file = fault_file
+
+    def step(self, action):
+        self.total += 1
+        fault = Path(self.fault_file).read_text() if self.total == 100 else ""
+        if fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        observation, reward, *rest = super().step(action)
+        return observation, float("nan") if fault == "nan" else reward, *rest
 
 
 class NotAnEnv:

@@ -1,10 +1,13 @@
 """Every fault of an environment ends in one line with its number and what to do, in a run or before one."""
 
+import json
+
 import pytest
 
 import lockstep
 from lockstep.cli.main import main
 from lockstep.errors import LockstepError, RunFailed, UserError
+from lockstep.storage.checkpoint import weights_hash
 from lockstep.workloads import registry
 
 SMALL = {"preset": "debug", "max_updates": 8, "threads": 1, "checkpoint_every": 256, "eval_every": 0, "quiet": True}
@@ -53,7 +56,7 @@ DURING = {
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("name", "message"), DURING.items(), ids=DURING)
-def test_a_fault_in_a_run_names_the_environment_and_the_run_can_be_resumed(name, message, workers, tmp_path):
+def test_a_fault_in_a_run_names_the_environment(name, message, workers, tmp_path):
     # `resume_by`: the trial before a run would find some of these faults already.
     with pytest.raises(LockstepError, match=message) as caught:
         train(name, tmp_path, resume_by="restart", env_workers=workers)
@@ -98,6 +101,23 @@ def test_a_run_that_failed_is_resumed_once_its_environment_is_corrected(tmp_path
     monkeypatch.setattr(gym_envs.Raises, "step", gym_envs.Good.step)
     run = train("Raises", tmp_path, resume_by="replay", run_name="faulty")
     assert run.status.step == 8 * 256
+
+
+def train_with_fault(fault, folder, **settings):
+    """Train an environment that does this in the middle of the run."""
+    file = folder / "fault.txt"
+    file.write_text(fault)
+    return train("FailsLate", folder, env_kwargs=json.dumps({"fault_file": str(file)}), sync="exact", **settings)
+
+
+@pytest.mark.parametrize("fault", ["nan", "kill"])
+def test_a_run_that_failed_late_ends_in_the_weights_of_an_undisturbed_one(fault, tmp_path):
+    settings = {"run_name": "faulty", "env_workers": 2}
+    with pytest.raises(RunFailed, match="`lockstep resume`"):
+        train_with_fault(fault, tmp_path, **settings)
+    assert len(list((tmp_path / "faulty" / "checkpoints").iterdir())) == 3
+    resumed, undisturbed = train_with_fault("", tmp_path, **settings), train_with_fault("", tmp_path)
+    assert weights_hash(resumed.weights()) == weights_hash(undisturbed.weights())
 
 
 def test_a_function_that_cannot_be_sent_is_refused_in_one_line(tmp_path):
