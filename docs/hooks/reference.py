@@ -18,6 +18,8 @@ FLAG = re.compile(r"^  (--\S.*)\n      (.*) \((.*); default (.*)\)$", re.MULTILI
 """A flag of --help: its names, what it means, what is allowed and the default."""
 GROUP = re.compile(r"\n\n(?=[^\n]+\n  --)")
 """Before the title of a group of flags."""
+FLAG_IN_TEXT = re.compile(r"(`[^`]*`)|(?<![\w-])(--[A-Za-z][\w-]*)")
+"""Code in a text, which stays, and flags that are not marked as code."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -31,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def commands() -> str:
     """Every verb with its usage and flags."""
-    rows = [f"| [`{verb}`](#{verb}) | {_cell(summary)} |" for verb, (_, _, summary) in VERBS.items()]
+    rows = [f"| [`{verb}`](#{verb}) | {_cell(_flags_as_code(summary))} |" for verb, (_, _, summary) in VERBS.items()]
     table = "\n".join(["| verb | |", "|---|---|", *rows])
     return "\n\n".join(
         [
@@ -54,15 +56,31 @@ def help_of(verb: str) -> str:
 
 
 def _verb(verb: str, summary: str) -> str:
-    usage, *groups = GROUP.split(help_of(verb))
-    usage = usage.removeprefix("usage: ")
-    lines = "\n".join(line.removeprefix("       ") for line in usage.splitlines())
-    parts = [f"## {verb}", f"{summary[0].upper()}{summary[1:]}.", f"```text\n{lines}\n```"]
+    head, *groups = GROUP.split(help_of(verb))
+    usage, *texts = head.removeprefix("usage: ").split("\n\n")
+    lines = [line.removeprefix("       ") for line in usage.splitlines()]
+    remarks = [line for line in lines if line.startswith("with ")]
+    calls = "\n".join(line for line in lines if line not in remarks)
+    parts = [f"## {verb}", f"{_flags_as_code(summary[0].upper() + summary[1:])}.", f"```text\n{calls}\n```"]
+    parts += [f"{_flags_as_code(line[0].upper() + line[1:])}." for line in remarks]
+    parts += [_text(text) for text in texts]
     for group in groups:
         title, _, flags = group.partition("\n")
         rows = [_row(names.split(", "), *facts) for names, *facts in FLAG.findall(flags)]
         parts.append("\n".join([title, "", "| flag | |", "|---|---|", *rows]))
     return "\n\n".join(parts)
+
+
+def _text(text: str) -> str:
+    """A paragraph of --help, or a list where lines continue others."""
+    lines = _flags_as_code(text).splitlines()
+    if not any(line.startswith(" ") for line in lines):
+        return " ".join(lines)
+    return "\n".join(f"  {line.strip()}" if line.startswith(" ") else f"* {line}" for line in lines)
+
+
+def _flags_as_code(text: str) -> str:
+    return FLAG_IN_TEXT.sub(lambda found: found[1] or f"`{found[2]}`", text)
 
 
 def run_settings() -> str:
@@ -113,7 +131,8 @@ def _setting(item: FieldHelp) -> str:
 def _row(names: Iterable[str], doc: str, allowed: str, default: str) -> str:
     """A row of two cells, which fit a phone: the names, and below the meaning what is allowed."""
     spelled = "<br>".join(f"`{name}`" for name in names)
-    return f"| {spelled} | {_cell(doc)}<br><small>{_cell(allowed)}; default `{_cell(default)}`</small> |"
+    meaning, values = _cell(_flags_as_code(doc)), _cell(re.sub(r"(?<=\d)_(?=\d{3})", ",", allowed))
+    return f"| {spelled} | {meaning}<br><small>{values}; default&nbsp;`{_cell(default)}`</small> |"
 
 
 def _cell(text: str) -> str:

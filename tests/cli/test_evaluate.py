@@ -135,7 +135,9 @@ def test_wrong_words_are_told_in_one_line(at_runs, capsys):
 
 def test_what_only_predictions_have_is_refused(at_runs, capsys):
     assert "snake does not learn from data" in complaint(capsys, "demo", "--data", "x.zip")
-    assert "unknown" in complaint(capsys, "snake", "--policy", "random", "--data", "x.zip")
+    assert "not a setting here, but one of cricket, trading" in complaint(
+        capsys, "snake", "--policy", "random", "--data", "x.zip"
+    )
     assert "snake plays episodes" in complaint(capsys, "demo", "--part", "test")
 
 

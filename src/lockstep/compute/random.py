@@ -133,11 +133,14 @@ def normal(seed: int, purpose: str, index: Tensor, step: Tensor | int, draw: Ten
 
 
 def permutations(seed: int, purpose: str, index: Tensor, step: Tensor | int, length: int) -> Tensor:
-    """One random permutation of 0..length-1 for each element of index: (len(index), length) int64."""
+    """One random permutation of 0..length-1 for each element of index: (..., len(index), length) int64.
+
+    step: one for all, or a tensor (..., 1, 1) of several.
+    """
     draws = torch.arange(length, device=index.device)
     high, low, _, _ = random_words(seed, purpose, index[:, None], step, draws[None, :])
     # 63-bit sort keys. Equal ones (probability 10^-11 for 10,000 items) keep their order, because the sort is stable.
-    return torch.argsort((high << 31) | (low >> 1), dim=1, stable=True)
+    return torch.argsort((high << 31) | (low >> 1), dim=-1, stable=True)
 
 
 def derive_seed(seed: int, purpose: str) -> int:

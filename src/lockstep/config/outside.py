@@ -52,7 +52,9 @@ def member_from_outside(name: str) -> Any:
     path, member = _parted(name)
     module = module_from_outside(name)
     if not hasattr(module, member):
-        known = [label for label, value in vars(module).items() if callable(value) and not label.startswith("_")]
+        # What it defines, not what it imports.
+        own = {label: thing for label, thing in vars(module).items() if not label.startswith("_")}
+        known = [label for label, thing in own.items() if getattr(thing, "__module__", "") == module.__name__]
         raise UserError(f"{shown(name)}: {path} has no {shown(member)}; it has: {', '.join(known) or 'nothing'}")
     return getattr(module, member)
 

@@ -194,6 +194,7 @@ class Recorder:
     """A fake accelerator: lists the functions to record, and runs them unrecorded."""
 
     records = True
+    compiles = False
 
     def __init__(self, *_, **__):
         self.recorded = []

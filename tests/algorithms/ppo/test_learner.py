@@ -40,7 +40,7 @@ def test_accumulated_parts_give_the_same_update_up_to_rounding():
 
 def test_every_sample_is_used_exactly_once_an_epoch():
     learner = make()
-    order = learner._order(epoch=1)
+    order = learner._orders()[1]
     assert torch.equal(order.flatten().sort().values, torch.arange(256))
     # Each lane brings two of the sixteen environments, and the same number of samples to every minibatch.
     assert order.shape == (8, 4, 8)

@@ -135,7 +135,7 @@ def test_learning_sees_what_acting_saw(length, sync):
     for _ in range(2):
         learner.step()
     collect(learner._collector, learner.updates)
-    order = learner._order(0)
+    order = learner._orders()[0]
     learner._choose(order, learner._advantage_moments(order), 1)
     for batches in learner._batches:
         for batch in batches:
@@ -149,7 +149,7 @@ def test_learning_sees_what_acting_saw(length, sync):
 
 def test_every_sample_is_used_exactly_once_an_epoch():
     learner = make()
-    order = learner._order(epoch=1)
+    order = learner._orders()[1]
     # 64 environments x 2 sequences: 16 of each lane, in 4 minibatches of 32 sequences.
     assert order.shape == (8, 4, 4)
     used = order.flatten()[:, None] + torch.arange(8) * 64

@@ -262,7 +262,7 @@ def test_bad_files_needs_data(at_run, tmp_path, folder_of, capsys):
     argv = ["eval", "cricket", "--policy", "over", "--preset", "debug", "--no-report", "--data", others]
     assert main([*argv, "--bad-files", "skip"]) == 0
     assert main(["eval", "snake", "--policy", "random", "--preset", "debug", "--bad-files", "skip"]) == 2
-    assert "unknown setting" in capsys.readouterr().err
+    assert "not a setting here, but one of cricket" in capsys.readouterr().err
 
 
 def test_missing_data_ends_the_command_before_anything_starts(tmp_path, monkeypatch, capsys):

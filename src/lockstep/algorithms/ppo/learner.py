@@ -220,9 +220,8 @@ class PPOLearner(Learner):
         """Run the epochs over the rollout; returns gradient steps and number of epochs. Called by every rank."""
         learned, epochs = GradientSteps(self._world), 0
         self.model.train()
-        for epoch in range(self._settings.n_epochs):
+        for epoch, order in enumerate(self._orders()):
             self._draw_dropout(epoch)
-            order = self._order(epoch)
             moments = self._advantage_moments(order)
             for number in range(moments.shape[0]):
                 self.safe_point("learning")
@@ -251,21 +250,23 @@ class PPOLearner(Learner):
         self._precision.learn_from(finite)
         return norm, finite
 
-    def _order(self, epoch: int) -> Tensor:
-        """(L, M, B) positions in the rollout; each lane contributes the same number to every minibatch."""
+    def _orders(self) -> Tensor:
+        """(K, L, M, B) positions in the rollout for K epochs; each lane contributes equally to every minibatch."""
         # Lanes are shuffled separately, each by its own number, so a lane's minibatches do not depend on its rank.
         settings, device, length = self._settings, self._world.device, self._sequence_length
         lanes = self._world.lanes.mine
         per_lane = self._envs_per_lane * settings.n_steps // length
         lane_index = torch.arange(lanes.start, lanes.stop, device=device)
-        step = self.updates * settings.n_epochs + epoch
-        position = random.permutations(self._run.seed, "minibatch", lane_index, step, per_lane)
+        first = self.updates * settings.n_epochs
+        step = torch.arange(first, first + settings.n_epochs, device=device)
+        # For all epochs at once: on a CPU each operator costs more than the few numbers of one epoch.
+        position = random.permutations(self._run.seed, "minibatch", lane_index, step[:, None, None], per_lane)
         sequence, env = position // self._envs_per_lane, position % self._envs_per_lane
         # A rollout is stored time first: position = step * width + environment.
         first_env = (lane_index - lanes.start)[:, None] * self._envs_per_lane
         width = len(lanes) * self._envs_per_lane
         samples = settings.batch_size // (self._world.lanes.total * length)
-        return (sequence * length * width + first_env + env).view(len(lanes), -1, samples)
+        return (sequence * length * width + first_env + env).view(settings.n_epochs, len(lanes), -1, samples)
 
     def _advantage_moments(self, order: Tensor) -> Tensor:
         """(M, 3) mean, deviation and count of each minibatch's advantages over all ranks. Called by every rank."""
