@@ -70,6 +70,7 @@ def test_two_ranks_leave_one_run_directory_with_every_file(undisturbed):
     assert steps == [256 * update for update in range(1, 21)]
 
 
+@pytest.mark.slow
 def test_torchrun_is_the_same_path(undisturbed, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "lockstep"]
     words = [*torchrun, *DEBUG, "--runs-dir", str(tmp_path)]

@@ -1,7 +1,8 @@
 """Where code may be broken, so that pages fit a phone and can be copied from.
 
-A flag is not broken at its hyphens: a reader would copy half of `--sync`. A path, a list or a name in a table is broken
-after a slash, a comma, an equals sign or an underscore, before it is broken anywhere. A message of one line is wrapped.
+A flag is not broken at its hyphens, since a reader would copy half of `--sync`, nor is 1e-7 in a table. A path, a list
+or a name in a table is broken after a slash, a comma, an equals sign or an underscore, before it is broken anywhere. A
+message of one line is wrapped.
 """
 
 import re
@@ -22,6 +23,7 @@ WORD = re.compile(rf"\S{{{LONG},}}")
 PLACE = re.compile(r"(?<=[^\s/,=])[/,=](?=[^\s/,=])")
 COMMA = re.compile(r"(?<=\w),(?=\w)")
 UNDERSCORE = re.compile(r"(?<=[^_])_(?=[^_])")
+SMALL_NUMBER = re.compile(r"(?<![\w.-])\d[\d.]*e-\d+\b")
 MESSAGE = re.compile(r'(?<=<div class="language-text highlight)(?="><pre><span></span><code>[^\n]+\n</code></pre>)')
 
 
@@ -29,6 +31,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Mark flags, places to break at and messages, for the style sheet and the browser."""
     # In a checkout a bar within code has to be escaped in a table; here it does not.
     html = CELL.sub(lambda cell: CODE.sub(lambda code: _code(code[1].replace("\\|", "|"), _in_table), cell[0]), html)
+    html = CELL.sub(lambda cell: SMALL_NUMBER.sub(r'<span class="flag">\g<0></span>', cell[0]), html)
     html = CODE.sub(lambda code: _code(code[1], _in_text), html)
     html = MESSAGE.sub(" message", html)
     # A column of row numbers is as narrow as they are.

@@ -40,6 +40,7 @@ def test_a_run_whose_directory_is_deleted_ends_in_one_line_and_makes_no_other(st
     assert "Traceback" not in output and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_nobody_reads_its_output_any_more(start, tools, undisturbed, tmp_path):
     prefix = ("bash", "-c", 'set -o pipefail; "$@" 2>&1 | head -n 1', "-")
     output = start(*tools.snake(tmp_path, "run", "--ranks", "2"), faults="kill@rank=1,at=3", prefix=prefix).ends()

@@ -278,9 +278,9 @@ EPOCHS = {"eval_every": 10**9, "log_every": 100, "epochs": 3, "patience": 1, "mi
 # The smallest league and network, in few batches.
 EPOCHS |= {"matches": 10, "drop_relations": "ball", "batch_size": 512}
 EVALUATED = [
-    ("snake", "fast", 2, RL),
+    pytest.param("snake", "fast", 2, RL, marks=pytest.mark.slow),
     ("snake", "exact", 3, RL),
-    ("control", "fast", 2, RL | {"eval_every": 2, "eval_episodes": 1}),
+    pytest.param("control", "fast", 2, RL | {"eval_every": 2, "eval_episodes": 1}, marks=pytest.mark.slow),
     ("cricket", "fast", 2, EPOCHS),
 ]
 

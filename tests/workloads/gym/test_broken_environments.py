@@ -110,7 +110,7 @@ def train_with_fault(fault, folder, **settings):
     return train("FailsLate", folder, env_kwargs=json.dumps({"fault_file": str(file)}), sync="exact", **settings)
 
 
-@pytest.mark.parametrize("fault", ["nan", "kill"])
+@pytest.mark.parametrize("fault", ["nan", pytest.param("kill", marks=pytest.mark.slow)])
 def test_a_run_that_failed_late_ends_in_the_weights_of_an_undisturbed_one(fault, tmp_path):
     settings = {"run_name": "faulty", "env_workers": 2}
     with pytest.raises(RunFailed, match="`lockstep resume`"):
