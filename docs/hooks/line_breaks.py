@@ -24,7 +24,7 @@ PLACE = re.compile(r"(?<=[^\s/,=])[/,=](?=[^\s/,=])")
 COMMA = re.compile(r"(?<=\w),(?=\w)")
 UNDERSCORE = re.compile(r"(?<=[^_])_(?=[^_])")
 SMALL_NUMBER = re.compile(r"(?<![\w.-])\d[\d.]*e-\d+\b")
-MESSAGE = re.compile(r'(?<=<div class="language-text highlight)(?="><pre><span></span><code>[^\n]+\n</code></pre>)')
+MESSAGE = re.compile(r'<div class="language-text highlight">(<pre><span></span><code>)([^\n<]+)\n(?=</code></pre>)')
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -33,7 +33,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     html = CELL.sub(lambda cell: CODE.sub(lambda code: _code(code[1].replace("\\|", "|"), _in_table), cell[0]), html)
     html = CELL.sub(lambda cell: SMALL_NUMBER.sub(r'<span class="flag">\g<0></span>', cell[0]), html)
     html = CODE.sub(lambda code: _code(code[1], _in_text), html)
-    html = MESSAGE.sub(" message", html)
+    html = MESSAGE.sub(_message, html)
     # A column of row numbers is as narrow as they are.
     return html.replace("<th>#</th>", '<th class="number">#</th>')
 
@@ -52,6 +52,11 @@ def _in_table(word: re.Match[str]) -> str:
 
 def _in_text(word: re.Match[str]) -> str:
     return COMMA.sub(",<wbr>", word[0])
+
+
+def _message(block: re.Match[str]) -> str:
+    text = FLAG.sub(lambda flag: _flag(flag[0]), block[2])
+    return f'<div class="language-text highlight message">{block[1]}{text}\n'
 
 
 def _flag(flag: str) -> str:

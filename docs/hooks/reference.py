@@ -18,8 +18,8 @@ FLAG = re.compile(r"^  (--\S.*)\n      (.*) \((.*); default (.*)\)$", re.MULTILI
 """A flag of --help: its names, what it means, what is allowed and the default."""
 GROUP = re.compile(r"\n\n(?=[^\n]+\n  --)")
 """Before the title of a group of flags."""
-FLAG_IN_TEXT = re.compile(r"(`[^`]*`)|(?<![\w-])(--[A-Za-z][\w-]*)")
-"""Code in a text, which stays, and flags that are not marked as code."""
+FLAG_IN_TEXT = re.compile(r"(`[^`]*`)|(?<![\w-])(--[A-Za-z][\w-]*(?: (?:N|[A-Z]{2,})\b)?)")
+"""Code in a text, which stays, and flags with their values that are not marked as code."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -75,7 +75,8 @@ def _text(text: str) -> str:
     """A paragraph of --help, or a list where lines continue others."""
     lines = _flags_as_code(text).splitlines()
     if not any(line.startswith(" ") for line in lines):
-        return " ".join(lines)
+        paragraph = " ".join(lines)
+        return paragraph[0].upper() + paragraph[1:]
     return "\n".join(f"  {line.strip()}" if line.startswith(" ") else f"* {line}" for line in lines)
 
 

@@ -189,7 +189,7 @@ def test_a_run_writes_a_csv_if_asked_and_refuses_loggers_that_it_does_not_know(t
     sizes = "--n-envs 8 --n-steps 8 --batch-size 64 --total-timesteps 128 --eval-every 0 --ranks 1 --device cpu"
     words = f"train snake --preset debug {sizes} --runs-dir {tmp_path} --run-name a --quiet".split()
     assert main([*words, "--loggers", "csv,tensorbord"]) == 2
-    assert "csv any number, with commas between them, or none" in capsys.readouterr().err
+    assert "mlflow and csv (separated by commas) or none" in capsys.readouterr().err
     assert main([*words, "--loggers", "csv"]) == 0
     assert capsys.readouterr().out == f"done: 128 steps, 2 updates, {tmp_path}/a\n"
     assert [row["step"] for row in rows(tmp_path / "a" / "metrics.csv")] == ["64", "128"]

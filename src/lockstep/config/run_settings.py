@@ -33,7 +33,7 @@ ORIGIN = {"load_model", "branch_from"}
 RUN_NAME = r"(?!(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$))[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 """What a run may be called, so that it is a folder everywhere: no path, nothing hidden, no device of Windows."""
 _LOGGER = "(tensorboard|wandb|trackio|mlflow|csv)"
-_LOGGER_WORDS = "of tensorboard, wandb, trackio, mlflow and csv any number, with commas between them, or none"
+_LOGGER_WORDS = "any of tensorboard, wandb, trackio, mlflow and csv (separated by commas)"
 _RUN_NAME_WORDS = (
     "up to 100 letters, digits and . _ -, the first a letter or digit (and no device name such as CON), or nothing"
 )

@@ -257,8 +257,7 @@ class PPOLearner(Learner):
         lanes = self._world.lanes.mine
         per_lane = self._envs_per_lane * settings.n_steps // length
         lane_index = torch.arange(lanes.start, lanes.stop, device=device)
-        first = self.updates * settings.n_epochs
-        step = torch.arange(first, first + settings.n_epochs, device=device)
+        step = self.updates * settings.n_epochs + torch.arange(settings.n_epochs, device=device)
         # For all epochs at once: on a CPU each operator costs more than the few numbers of one epoch.
         position = random.permutations(self._run.seed, "minibatch", lane_index, step[:, None, None], per_lane)
         sequence, env = position // self._envs_per_lane, position % self._envs_per_lane
