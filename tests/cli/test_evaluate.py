@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from pathlib import Path
 from statistics import fmean, median, pstdev
 
 import pytest
@@ -180,6 +181,13 @@ def test_a_name_of_a_workload_and_of_a_run_is_not_guessed(at_runs, capsys):
     assert main(["eval", "snake", "--episodes", "1"]) == 2
     assert "snake: is a workload, and also a run; write " in capsys.readouterr().err
     assert main(["eval", "runs/snake", "--episodes", "1"]) == 0
+
+
+def test_an_environment_in_a_file_is_a_workload_and_no_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "maze.py").write_text((Path(__file__).parents[2] / "examples/maze.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "./maze.py", "--device", "cpu"]) == 2
+    assert "is a workload and has no weights; give a run of it, or --policy random" in capsys.readouterr().err
 
 
 def test_a_damaged_configuration_is_named_as_such(at_runs, capsys):

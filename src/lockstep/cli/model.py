@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lockstep.cli import argv as command
+from lockstep.config import outside
 from lockstep.config.config import AnyConfig
 from lockstep.config.fields import Pattern
 from lockstep.config.sources import choices
@@ -126,8 +127,9 @@ def find(
     own = [*fields, *(f"--{name}={value}" for name, value in given.items() if value)]
     path = _existing(text, Path(options.runs_dir))
     if registry.is_name(text):
-        # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model.
-        if path is not None and _describes_itself(path):
+        # A folder that happens to have a workload's name does not hide the workload, unless it holds a stored model. A
+        # workload in a file of the user's has the name of that file.
+        if path is not None and path.suffix != outside.FILE and _describes_itself(path):
             raise UserError(
                 f"{text}: is a workload, and also a run; write {path.absolute()} for the run, or rename its folder to "
                 "mean the workload"

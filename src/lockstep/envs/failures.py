@@ -10,6 +10,7 @@ from lockstep.errors import LockstepError, described
 
 _LOCKSTEP = Path(__file__).parents[1]
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
+REMEDY = "correct the environment, then `lockstep resume`, or the same command if nothing was saved yet"
 _INSTALLED = {"site-packages", "dist-packages"}
 """Folders of installed packages; Debian has a name of its own."""
 

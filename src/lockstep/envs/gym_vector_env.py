@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lockstep.compute import random
 from lockstep.envs import gym_spaces
+from lockstep.envs.failures import REMEDY
 from lockstep.envs.gym_spaces import MASK, ActionRows, Observations
 from lockstep.envs.gym_state import has_state
 from lockstep.envs.vector_env import Transition, failures_of
@@ -207,9 +208,7 @@ class GymVectorEnv:
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return
         number = int(self.index[int(np.argwhere(~np.isfinite(values))[0, 0])])
-        raise RunFailed(
-            f"environment {number}: its {what} is not a finite number; correct the environment, then `lockstep resume`"
-        )
+        raise RunFailed(f"environment {number}: its {what} is not a finite number; {REMEDY}")
 
     def _tensor(self, rows: NDArray[Any]) -> Tensor:
         return torch.from_numpy(rows.copy()).view(-1, *self.observation_shape)

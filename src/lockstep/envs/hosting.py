@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep.envs.failures import failures_told
+from lockstep.envs.failures import REMEDY, failures_told
 from lockstep.envs.simulation import Floats, Observation, Simulation, State
 from lockstep.envs.watchdog import Hung, watchdog
 from lockstep.errors import RunFailed
@@ -189,7 +189,7 @@ class Host:
 
     def _failed(self, row: int, problem: str) -> RunFailed:
         number = self._simulators.number(row)
-        return RunFailed(f"environment {number}: {problem}; correct the environment, then `lockstep resume`")
+        return RunFailed(f"environment {number}: {problem}; {REMEDY}")
 
 
 def packed(states: Sequence[State], at_least: int = 0) -> NDArray[np.float64]:

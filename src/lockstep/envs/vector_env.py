@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lockstep.envs.failures import failures_told
+from lockstep.envs.failures import REMEDY, failures_told
 from lockstep.errors import LockstepError, RunFailed
 
 
@@ -129,7 +129,7 @@ def failures_of(index: Tensor, method: str) -> Iterator[None]:
     def failed(problem: str) -> RunFailed:
         # Read only now: reading a number waits for a GPU.
         numbers = f"environments {int(index[0])} to {int(index[-1])}"
-        return RunFailed(f"{numbers}: failed in {method} ({problem}); correct the environment, then `lockstep resume`")
+        return RunFailed(f"{numbers}: failed in {method} ({problem}); {REMEDY}")
 
     # Too little memory on a GPU is dealt with by the launcher.
     with failures_told(failed, passing=(LockstepError, torch.OutOfMemoryError)):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lockstep.envs.env_sources import creating, thing_of
+from lockstep.envs.failures import REMEDY
 from lockstep.envs.spaces import Actions, Continuous, Discrete
 from lockstep.envs.vector_env import Transition, failures_of
 from lockstep.errors import LockstepError, RunFailed, UserError
@@ -83,7 +84,7 @@ class TensorEnv:
         if self._device.type == "cpu" and value.is_floating_point() and not bool(value.isfinite().all()):
             row = int((~value.isfinite()).nonzero()[0, 0])
             problem = f"environment {int(self._index[row])}: its {name} is not a finite number"
-            raise RunFailed(f"{problem}; correct the environment, then `lockstep resume`")
+            raise RunFailed(f"{problem}; {REMEDY}")
         return value
 
     def _wrong(self, problem: str) -> UserError:
