@@ -8,13 +8,15 @@ enough that a trial may miss it. Those are only trusted where nothing is left ov
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from lockstep.compute.cohorts import cohorts_of
 from lockstep.compute.torch_private import TorchDispatchMode
+
+T = TypeVar("T")
 
 # Elements that are a multiple of every processor's unrolled vectors: four of 16 floats, the largest there are.
 _WHOLE_VECTORS = 64
@@ -23,7 +25,8 @@ _MOVES = """
     cat stack copy copy_ clone _to_copy detach alias as_strided index index_select gather scatter embedding
     constant_pad_nd zeros zeros_like ones ones_like full full_like empty empty_like new_zeros new_ones new_empty fill
     fill_ zero_ arange where masked_fill masked_fill_ eq ne lt le gt ge logical_and logical_or logical_not bitwise_and
-    bitwise_or bitwise_not argmax argmin lift_fresh
+    bitwise_or bitwise_not argmax argmin lift_fresh flip unfold scalar_tensor new_full threshold_backward
+    max_pool2d_with_indices_backward slice_backward select_backward eye
 """
 _CORRECTLY_ROUNDED = """
     add add_ sub rsub mul mul_ div div_ neg abs sign relu relu_ clamp clamp_ clamp_min clamp_max maximum minimum
@@ -35,7 +38,8 @@ _VECTORS_ALWAYS = "" if torch.backends.mkl.is_available() else "exp log log1p ta
 # Sums over a row, and over the channels or neighbours of an element.
 _SUM_NAMES = """
     mm addmm bmm baddbmm linear matmul mkldnn_linear convolution mkldnn_convolution native_layer_norm native_group_norm
-    _softmax _log_softmax logsumexp sum mean var amax amin cumsum avg_pool2d linalg_vector_norm
+    _softmax _log_softmax logsumexp sum mean var amax amin cumsum avg_pool2d linalg_vector_norm scatter_add
+    _softmax_backward_data _log_softmax_backward_data native_layer_norm_backward embedding_dense_backward
 """
 _SUMS = set(_SUM_NAMES.split())
 _TRUSTED = set(" ".join((_MOVES, _CORRECTLY_ROUNDED, _VECTORS_ALWAYS)).split())
@@ -50,26 +54,66 @@ class _Note:
     """Whether it has elements at its end that may be rounded differently."""
 
 
-class _Trace(TorchDispatchMode):
-    """Notes the results of sums, and of operations that may round the elements left over differently."""
+class _Watch(TorchDispatchMode):
+    """Finds out whether some operation may have rounded the elements left over differently."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leftovers = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if not _trusted(name, args, kwargs or {}):
+            for output in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(output, Tensor) and output.is_floating_point():
+                    self.note(name, output)
+        return result
+
+    def note(self, name: str, output: Tensor) -> None:
+        """An operation's result, whose bits may depend on the number of rows."""
+        self.leftovers |= _leaves_over(name, output)
+
+
+def _trusted(name: str, args: Any, kwargs: Any) -> bool:
+    # A square is one product, and rounded correctly; its gradient has a first power. So are plain additions; with a
+    # factor it depends on whether the product is rounded first.
+    one_product = name == "pow" and isinstance(args[1], int | float) and args[1] in (1, 2)
+    return one_product or (name in _TRUSTED and kwargs.get("alpha", 1) == 1)
+
+
+def _leaves_over(name: str, output: Tensor) -> bool:
+    return name not in _SUMS and _one_after_the_other(output) % _WHOLE_VECTORS != 0
+
+
+def _one_after_the_other(values: Tensor) -> int:
+    """How many elements lie in memory without a gap, in whichever order of their axes."""
+    count = 1
+    for stride, size in sorted(zip(values.stride(), values.shape, strict=True)):
+        if size > 1 and stride != count:
+            break
+        count *= size
+    return count
+
+
+class _Trace(_Watch):
+    """Keeps the results of sums, and of operations that may round the elements left over differently."""
 
     def __init__(self) -> None:
         super().__init__()
         self.notes: list[_Note] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        # Plain additions are rounded correctly; with a factor it depends on whether the product is rounded first.
-        if name in _TRUSTED and (kwargs or {}).get("alpha", 1) == 1:
-            return result
-        outputs = result if isinstance(result, tuple | list) else (result,)
-        for output in outputs:
-            if isinstance(output, Tensor) and output.is_floating_point():
-                # Of operations that are not known, too: they may contain sums. A copy, as a later one may write to it.
-                whole = output.is_contiguous() and output.numel() % _WHOLE_VECTORS == 0
-                self.notes.append(_Note(output.clone(), leftovers=name not in _SUMS and not whole))
-        return result
+    def note(self, name: str, output: Tensor) -> None:
+        """See _Watch. Of operations that are not known, too: they may contain sums."""
+        # A copy, as a later operation may write to it.
+        self.notes.append(_Note(output.clone(), _leaves_over(name, output)))
+
+
+def in_whole_vectors(function: Callable[[], T]) -> tuple[T, bool]:
+    """The function's result, and whether it left no elements over that would be rounded differently."""
+    with _Watch() as watch:
+        result = function()
+    return result, not watch.leftovers
 
 
 def same_bits_in_groups(function: Callable[..., Sequence[Tensor]], rows: Sequence[Tensor], groups: int) -> bool:
@@ -94,16 +138,17 @@ def same_bits_in_groups(function: Callable[..., Sequence[Tensor]], rows: Sequenc
 
 def _agree(together: _Note, apart: Sequence[_Note]) -> bool:
     # Without rows, as what is computed from weights alone.
-    if all(_same(together.value, note.value) for note in apart):
+    if all(same_bits(together.value, note.value) for note in apart):
         return True
     return not any(note.leftovers for note in apart) and _equal(together.value, [note.value for note in apart])
 
 
 def _equal(together: Tensor, apart: Sequence[Tensor]) -> bool:
-    return _same(together, torch.cat(list(apart)) if together.ndim else torch.stack(list(apart)))
+    return same_bits(together, torch.cat(list(apart)) if together.ndim else torch.stack(list(apart)))
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal to the bit."""
     return one.shape == other.shape and torch.equal(_bits(one), _bits(other))
 
 

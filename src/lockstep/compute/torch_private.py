@@ -24,6 +24,7 @@ USED = (
     "torch._fused_adamw_",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch._inductor.async_compile.maybe_warm_pool",
+    "torch._C._functorch.maybe_current_level",
 )
 """The undocumented names that are used below."""
 
@@ -144,3 +145,15 @@ def start_compilers() -> None:
         from torch._inductor.async_compile import maybe_warm_pool
 
         maybe_warm_pool()
+
+
+def transforming() -> bool:
+    """Whether `vmap` or `grad` is computing. Without the function: no, so functions of our own cannot be part of it."""
+    functorch = getattr(torch._C, "_functorch", None)
+    level = getattr(functorch, "maybe_current_level", None)
+    return level is not None and level() is not None
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether `torch.compile` made the module, or a part of it."""
+    return any(hasattr(part, "_orig_mod") for part in module.modules())

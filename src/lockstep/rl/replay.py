@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lockstep.compute import random
+from lockstep.compute.lane_axis import rows_at
 from lockstep.errors import UserError
 
 
@@ -87,7 +88,7 @@ class Replay:
             start = place // ring * ring
             place = start + (place - start + later * self.width) % ring
         column = self._columns[name]
-        return column.flatten(0, 2).index_select(0, place.flatten()).view(*place.shape, *column.shape[3:])
+        return rows_at(column.flatten(0, 2), place.flatten()).view(*place.shape, *column.shape[3:])
 
     def state(self, written: int) -> dict[str, Tensor]:
         """The rows in use, each tensor with L first, so that it can be split into lanes."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lockstep.distributed.replicas import CohortMetrics, Metrics
+from lockstep.distributed.gradients import CohortMetrics, Metrics
 from lockstep.distributed.world import World
 from lockstep.errors import RunFailed
 from lockstep.reporting.metrics import Stat, Stats

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.compute import random
-from lockstep.distributed.replicas import FlatGradient, local_gradient
+from lockstep.distributed.gradients import FlatGradient, local_gradient
 from lockstep.distributed.world import World
 from lockstep.rl.problem import Discrete, EnvProblem
 from lockstep.rl.stateful_policy import StatefulPolicy

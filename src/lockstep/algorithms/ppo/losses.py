@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lockstep.algorithms.ppo.surrogate import METRICS, Samples, Weights, surrogate
 from lockstep.compute.dropout import DropoutWords
+from lockstep.compute.lane_axis import rows_at
 from lockstep.rl.distributions import ActionFamily
 from lockstep.rl.problem import Forecast
 
@@ -50,7 +51,7 @@ class Minibatch:
 
     def read(self, column: str) -> Tensor:
         """One column of the chosen samples (B, ...)."""
-        return self.rollout[column].index_select(0, self._samples())
+        return rows_at(self.rollout[column], self._samples())
 
     def valid(self) -> Tensor | None:
         """(B,) whether each sample counts; None if all do."""
@@ -67,7 +68,7 @@ class Minibatch:
             return network(observation)
         # Position of a sequence's first step -> row of its recurrent state, which exists once per sequence.
         row = self.index // (cut.length * cut.width) * cut.width + self.index % cut.width
-        memory = tuple(part.index_select(0, row) for part in cut.memory)
+        memory = tuple(rows_at(part, row) for part in cut.memory)
         answers = network.sequence(observation.unflatten(0, (cut.length, -1)), memory, self.keep())
         return tuple(answer.flatten(0, 1) for answer in answers)
 

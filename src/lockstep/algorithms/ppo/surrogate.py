@@ -46,17 +46,38 @@ def surrogate(
 
     `value_error`: squared.
     """
-    return _Surrogate.apply(log_probability, value_error, entropy, samples, weights)  # type: ignore[no-untyped-call]
+    share, metrics, *_ = _Surrogate.apply(  # type: ignore[no-untyped-call]
+        log_probability,
+        value_error,
+        entropy,
+        samples.log_probability,
+        samples.advantage,
+        samples.share,
+        samples.valid,
+        weights,
+    )
+    return share, metrics
 
 
 class _Surrogate(torch.autograd.Function):
+    # Lanes computed together have these operations with one more axis.
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx: Any, log_probability: Tensor, value_error: Tensor, entropy: Tensor, samples: Samples, weights: Weights
-    ) -> tuple[Tensor, Tensor]:
-        log_ratio = log_probability - samples.log_probability
+        log_probability: Tensor,
+        value_error: Tensor,
+        entropy: Tensor,
+        old: Tensor,
+        advantage: Tensor,
+        share: float | Tensor,
+        valid: Tensor | None,
+        weights: Weights,
+    ) -> tuple[Tensor, ...]:
+        """The loss, METRICS, and what the gradient needs."""
+        log_ratio = log_probability - old
         ratio = log_ratio.exp()
-        slope = -samples.advantage
+        slope = -advantage
         plain, clipped = slope * ratio, slope * ratio.clamp(1 - weights.clip, 1 + weights.clip)
         change = ratio - 1
         rows = (
@@ -69,28 +90,37 @@ class _Surrogate(torch.autograd.Function):
             (change.abs() > weights.clip).float(),
         )
         table = torch.stack(rows)
-        if samples.valid is not None:
+        if valid is not None:
             # Not torch.where, which would copy the number from the host: a recorded graph must not.
-            table = table.masked_fill(~samples.valid, 0.0)
-        metrics = table.sum(1) * samples.share
+            table = table.masked_fill(~valid, 0.0)
+        metrics = table.sum(1) * share
         metrics[1] *= 0.5
-        ctx.save_for_backward(slope, ratio, plain < clipped)
-        ctx.samples, ctx.weights = samples, weights
-        ctx.mark_non_differentiable(metrics)
         policy_loss, value_loss, mean_entropy, *_ = metrics.unbind()
-        return policy_loss + weights.value * value_loss - weights.entropy * mean_entropy, metrics
+        loss = policy_loss + weights.value * value_loss - weights.entropy * mean_entropy
+        return loss, metrics, slope, ratio, plain < clipped
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        slope, ratio, held = ctx.saved_tensors
-        samples, weights = ctx.samples, ctx.weights
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *_, share, valid, weights = inputs
+        _, *others = output
+        ctx.mark_non_differentiable(*others)
+        # A tensor only if samples may not be valid.
+        tensors = (share, valid) if isinstance(share, Tensor) else (None, valid)
+        ctx.save_for_backward(*others[1:], *tensors)
+        ctx.share, ctx.weights = share, weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        slope, ratio, held, share, valid = ctx.saved_tensors
+        weights = ctx.weights
+        share = ctx.share if share is None else share
 
         def spread(part: Tensor) -> Tensor:
             """The gradient of a mean, for each sample."""
-            each = (part * samples.share).expand_as(ratio)
-            return each if samples.valid is None else each.masked_fill(~samples.valid, 0.0)
+            each = (part * share).expand_as(ratio)
+            return each if valid is None else each.masked_fill(~valid, 0.0)
 
         policy = spread(gradient).masked_fill(held, 0.0) * slope * ratio
         value = spread(gradient * weights.value * 0.5)
         entropy = spread(-gradient * weights.entropy) if ctx.needs_input_grad[2] else None
-        return policy, value, entropy, None, None
+        return policy, value, entropy, None, None, None, None, None

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from lockstep.compute.lane_axis import by_lane, by_row, with_rule
 from lockstep.compute.machine import is_arm
 
 # Cells per matrix product of the weight gradient. Their 3x3 windows take nine times the memory of the input, which
@@ -55,27 +55,12 @@ def quick_kernels(planes: Tensor) -> Iterator[None]:
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
 
 
-class _Convolution(torch.autograd.Function):
-    """The convolution with its three gradients, each computed in the fastest way."""
-
-    @staticmethod
-    def forward(ctx: Any, planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(planes, weight)
-        with quick_kernels(planes):
-            return F.conv2d(planes, weight, bias, padding=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        planes, weight = ctx.saved_tensors
-        return (
-            _input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None,
-            _weight_gradient(gradient, planes),
-            gradient.sum((0, 2, 3)),
-        )
+def _convolve(planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    with quick_kernels(planes):
+        return F.conv2d(planes, weight, bias, padding=1)
 
 
-def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+def _input_gradient_of_rows(gradient: Tensor, weight: Tensor) -> Tensor:
     """The gradient of the input: convolution with the kernel rotated by 180 degrees, channels in and out exchanged."""
     # channels_last, like the weights and planes of the models that use this layer.
     kernel = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
@@ -83,7 +68,7 @@ def _input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(gradient, kernel, padding=1)
 
 
-def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:
+def _weight_gradient_of_lane(gradient: Tensor, planes: Tensor) -> Tensor:
     """The gradient of the weights: each cell's gradient times the 3x3 window around it, summed over all cells."""
     channels, height, width = planes.shape[1:]
     # Channels last, so that a window's rows are contiguous. unfold makes views; windows are copied one block at a time.
@@ -97,3 +82,28 @@ def _weight_gradient(gradient: Tensor, planes: Tensor) -> Tensor:
         total = torch.addmm(total, outside.reshape(-1, gradient.shape[1]).t(), inside.reshape(-1, 9 * channels))
     # (C', 3, 3, C) -> (C', C, 3, 3), which is the layout of channels_last weights.
     return total.view(-1, 3, 3, channels).permute(0, 3, 1, 2)
+
+
+_input_gradient = with_rule(_input_gradient_of_rows, by_row(_input_gradient_of_rows, (0, None), 0))
+_weight_gradient = with_rule(_weight_gradient_of_lane, by_lane(_weight_gradient_of_lane))
+
+
+class _Convolution(torch.autograd.Function):
+    """The convolution with its three gradients, each computed in the fastest way."""
+
+    forward = staticmethod(_convolve)
+    vmap = staticmethod(by_row(_convolve, (0, None, None), 0))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        planes, weight, _ = inputs
+        ctx.save_for_backward(planes, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # type: ignore[override]
+        planes, weight = ctx.saved_tensors
+        return (
+            _input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None,
+            _weight_gradient(gradient, planes),
+            gradient.sum((0, 2, 3)),
+        )

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from lockstep.compute.lane_axis import by_lane, by_row, with_rule
 
 State = tuple[Tensor, Tensor]
 """An LSTM's state between steps: its output and its cells, (B, H) each."""
@@ -39,7 +40,8 @@ class LSTM(nn.Module):
         keep (T, B): 0.0 at the first step of an episode, where the state is reset, else 1.0. Gradients flow through the
         outputs back to the start of the sequences, and not into the initial state.
         """
-        return _Recurrence.apply(self.inputs(inputs), *state, self.recurrent, keep.unsqueeze(-1))
+        outputs, last, *_ = _Recurrence.apply(self.inputs(inputs), *state, self.recurrent, keep.unsqueeze(-1))
+        return outputs.contiguous(), last
 
     def step(self, inputs: Tensor, state: State) -> State:
         """The output and the cells (B, H) after one more input (B, I)."""
@@ -51,72 +53,104 @@ class LSTM(nn.Module):
         return torch.sigmoid(output) * torch.tanh(cells), cells
 
 
-class _Recurrence(torch.autograd.Function):
-    """The recurrence, forward and backward. Products are in the dtype of the inputs, everything else in fp32.
+def _recur(projected: Tensor, hidden: Tensor, cells: Tensor, weight: Tensor, keep: Tensor) -> tuple[Tensor, ...]:
+    """The recurrence: outputs, last cells, and what the gradient needs: gates, the cells of every step and their tanh.
 
-    On a CPU a step of a few sequences takes little longer than the overhead of its torch calls. So there are few calls:
-    views are made for all steps at once, results are written to their final place, and resets are skipped at steps
-    without one.
+    Products are in the dtype of the inputs, everything else in fp32. On a CPU a step of a few sequences takes little
+    longer than the overhead of its torch calls. So there are few calls: views are made for all steps at once, results
+    are written to their final place, and resets are skipped at steps without one.
     """
+    size, dtype = hidden.shape[-1], projected.dtype
+    # A product with few rows is twice as fast on a CPU if the weights are stored in the order it reads them in.
+    across = weight.to(dtype).t().contiguous()
+    gates = torch.empty_like(projected, dtype=torch.float32)
+    outputs, every_cell, squashed = (gates.new_empty(*projected.shape[:2], size) for _ in range(3))
+    forgets, activation = _forgets(keep), _Activation(gates.device)
+    places = _by_step(projected, gates, *_gates(gates), outputs, every_cell, squashed)
+    for t, (entering, of_gates, output, entry, forget, candidate, of_output, of_cells, of_squashed) in places:
+        if forgets[t]:
+            # Not in place: at later steps these are rows of `outputs` and `every_cell`, which are results.
+            hidden, cells = hidden * keep[t], cells * keep[t]
+        # `out=` takes no other dtype than the product's, so other formats go through a copy.
+        if dtype == torch.float32:
+            torch.addmm(entering, hidden, across, out=of_gates)
+        else:
+            of_gates.copy_(torch.addmm(entering, hidden.to(dtype), across))
+        activation.of_gates(of_gates, candidate)
+        cells = torch.mul(entry, candidate, out=of_cells).addcmul_(forget, cells)
+        hidden = torch.mul(output, activation.of_cells(cells, of_squashed), out=of_output)
+    # A copy, because `cells` is a view of a tensor that is a result, too.
+    return outputs, cells.clone(), gates, every_cell, squashed
+
+
+def _recur_backwards(
+    gradient: Tensor,
+    gates: Tensor,
+    every_cell: Tensor,
+    squashed: Tensor,
+    first_cells: Tensor,
+    weight: Tensor,
+    keep: Tensor,
+) -> Tensor:
+    """The gradient of the gates before their activation, (T, B, 4H) in fp32. `weight`: in the dtype of the products."""
+    dtype, forgets = weight.dtype, _forgets(keep)
+    # All local derivatives at once; the loop below only multiplies gradients into them, in place.
+    changes, to_cells = _slopes(gates, squashed, _before(first_cells, every_cell, keep, forgets))
+    hidden, cells = gradient[-1], torch.zeros_like(first_cells)
+    by_gate = changes.unflatten(-1, (4, -1))
+    places = _by_step(changes, by_gate[:, :, 0], by_gate[:, :, 1:], to_cells, _gates(gates)[2])
+    for t, (change, of_output, of_others, to_cell, forget) in reversed(places):
+        cells.addcmul_(hidden, to_cell)
+        of_output.mul_(hidden)
+        of_others.mul_(cells.unsqueeze(1))
+        # No gradient into the initial state.
+        if t == 0:
+            break
+        cells.mul_(forget)
+        # What reaches the previous step: nothing where this step starts an episode (keep = 0).
+        if keep.is_cuda or dtype != torch.float32:
+            cells.mul_(keep[t])
+            hidden = torch.addcmul(gradient[t - 1], (change.to(dtype) @ weight).to(torch.float32), keep[t])
+            continue
+        if forgets[t]:
+            cells.mul_(keep[t])
+            # Before the product, so that a sequence has the same bits whether or not one beside it is reset.
+            change = change * keep[t]
+        hidden = torch.addmm(gradient[t - 1], change, weight)
+    return changes
+
+
+def _recurrent_gradient(changes: Tensor, outputs: Tensor, first_hidden: Tensor, keep: Tensor) -> Tensor:
+    """The gradient of the recurrent weights, over all steps in one product."""
+    before = _before(first_hidden, outputs, keep, _forgets(keep))
+    return (changes.flatten(0, 1).t() @ before.flatten(0, 1).to(changes.dtype)).to(torch.float32)
+
+
+_backwards = with_rule(_recur_backwards, by_row(_recur_backwards, (1, 1, 1, 1, 0, None, 1), 1))
+_weight_gradient = with_rule(_recurrent_gradient, by_lane(_recurrent_gradient))
+
+
+class _Recurrence(torch.autograd.Function):
+    """The recurrence and its gradients."""
+
+    forward = staticmethod(_recur)
+    vmap = staticmethod(by_row(_recur, (1, 0, 0, None, 1), (1, 0, 1, 1, 1)))
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, hidden: Tensor, cells: Tensor, weight: Tensor, keep: Tensor) -> State:
-        size, dtype = hidden.shape[-1], projected.dtype
-        # A product with few rows is twice as fast on a CPU if the weights are stored in the order it reads them in.
-        across = weight.to(dtype).t().contiguous()
-        gates = torch.empty_like(projected, dtype=torch.float32)
-        outputs, every_cell, squashed = (gates.new_empty(*projected.shape[:2], size) for _ in range(3))
-        first, forgets, activation = (hidden, cells), _forgets(keep), _Activation(gates.device)
-        places = _by_step(projected, gates, *_gates(gates), outputs, every_cell, squashed)
-        for t, (entering, of_gates, output, entry, forget, candidate, of_output, of_cells, of_squashed) in places:
-            if forgets[t]:
-                # Not in place: at later steps these are rows of `outputs` and `every_cell`, which are results.
-                hidden, cells = hidden * keep[t], cells * keep[t]
-            # `out=` takes no other dtype than the product's, so other formats go through a copy.
-            if dtype == torch.float32:
-                torch.addmm(entering, hidden, across, out=of_gates)
-            else:
-                of_gates.copy_(torch.addmm(entering, hidden.to(dtype), across))
-            activation.of_gates(of_gates, candidate)
-            cells = torch.mul(entry, candidate, out=of_cells).addcmul_(forget, cells)
-            hidden = torch.mul(output, activation.of_cells(cells, of_squashed), out=of_output)
-        ctx.save_for_backward(gates, every_cell, squashed, outputs, *first, weight, keep)
-        ctx.dtype, ctx.forgets = dtype, forgets
-        # A copy, because `cells` is a view of a tensor that is saved for backward.
-        last = cells.clone()
-        ctx.mark_non_differentiable(last)
-        return outputs, last
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        projected, *first, weight, keep = inputs
+        outputs, last, *between = output
+        ctx.mark_non_differentiable(last, *between)
+        ctx.save_for_backward(outputs, *between, *first, weight, keep)
+        ctx.dtype = projected.dtype
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gates, every_cell, squashed, outputs, first_hidden, first_cells, weight, keep = ctx.saved_tensors
-        dtype, forgets = ctx.dtype, ctx.forgets
-        # All local derivatives at once; the loop below only multiplies gradients into them, in place.
-        changes, to_cells = _slopes(gates, squashed, _before(first_cells, every_cell, keep, forgets))
-        weight = weight.to(dtype)
-        hidden, cells = gradient[-1], torch.zeros_like(first_cells)
-        by_gate = changes.unflatten(-1, (4, -1))
-        places = _by_step(changes, by_gate[:, :, 0], by_gate[:, :, 1:], to_cells, _gates(gates)[2])
-        for t, (change, of_output, of_others, to_cell, forget) in reversed(places):
-            cells.addcmul_(hidden, to_cell)
-            of_output.mul_(hidden)
-            of_others.mul_(cells.unsqueeze(1))
-            # No gradient into the initial state.
-            if t == 0:
-                break
-            cells.mul_(forget)
-            # What reaches the previous step: nothing where this step starts an episode (keep = 0).
-            if forgets[t] or dtype != torch.float32:
-                cells.mul_(keep[t])
-                hidden = torch.addcmul(gradient[t - 1], (change.to(dtype) @ weight).to(torch.float32), keep[t])
-            else:
-                hidden = torch.addmm(gradient[t - 1], change, weight)
-        # The gradient of the recurrent weights, over all steps in one product.
-        changes = changes.to(dtype)
-        before = _before(first_hidden, outputs, keep, forgets)
-        of_weight = changes.flatten(0, 1).t() @ before.flatten(0, 1).to(dtype)
-        return changes, None, None, of_weight.to(torch.float32), None
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        outputs, gates, every_cell, squashed, first_hidden, first_cells, weight, keep = ctx.saved_tensors
+        changes = _backwards(gradient, gates, every_cell, squashed, first_cells, weight.to(ctx.dtype), keep)
+        # A lane's part lies in memory as if it were alone: sums that follow may go by that.
+        changes = changes.to(ctx.dtype).contiguous()
+        return changes, None, None, _weight_gradient(changes, outputs, first_hidden, keep), None
 
 
 def _forgets(keep: Tensor) -> list[bool]:

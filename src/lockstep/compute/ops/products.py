@@ -9,10 +9,15 @@ from torch import Tensor
 class _Product(torch.autograd.Function):
     """The product left @ right with its gradients."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
-        ctx.save_for_backward(left, right)
+    def forward(left: Tensor, right: Tensor) -> Tensor:
         return left @ _ready(right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]

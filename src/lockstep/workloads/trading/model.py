@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.compute.ops.attention import AttentionMask, WindowedAttention, slide
+from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.compute.ops.lstm import LSTM
 from lockstep.compute.random import derive_seed
 from lockstep.rl.problem import Discrete, EnvProblem
@@ -22,7 +23,7 @@ class Block(nn.Module):
         super().__init__()
         self.lstm = LSTM(size, size)
         self.attention = WindowedAttention(size, heads)
-        self.norm = nn.LayerNorm(size)
+        self.norm = LayerNorm(size)
 
     def step(self, inputs: Tensor, memory: Memory, mask: AttentionMask) -> tuple[Tensor, Memory]:
         """Features (B, H) of one step and the memory after it: output, cells, and the outputs in the window."""

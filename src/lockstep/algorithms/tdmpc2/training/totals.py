@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lockstep.distributed.replicas import CohortMetrics, Metrics
+from lockstep.distributed.gradients import CohortMetrics, Metrics
 
 
 class Totals:

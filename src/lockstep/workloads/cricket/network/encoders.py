@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compute.ops.dropout import NoiseDropout, bernoulli, salt_of
+from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.workloads.cricket.columns import (
     BALL_FEATURES,
     CAREER_COLUMNS,
@@ -155,10 +156,10 @@ class BallEncoder(nn.Module):
     def __init__(self, embeddings: Embeddings, channels: int, dropout: float) -> None:
         super().__init__()
         self.first = nn.Linear(len(BALL_FEATURES) + 2 * embeddings.player.embedding_dim, channels)
-        self.first_norm = nn.LayerNorm(channels)
+        self.first_norm = LayerNorm(channels)
         self.dropout = NoiseDropout(dropout, "ball encoder")
         self.last = nn.Linear(channels, channels)
-        self.last_norm = nn.LayerNorm(channels)
+        self.last_norm = LayerNorm(channels)
 
     def forward(self, samples: Samples, embeddings: Embeddings, noise: Tensor | None) -> Tensor:
         """Encode every ball from its features, its bowler and its batter."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.compute.ops.dropout import NoiseDropout
+from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.workloads.cricket.network import graph
 from lockstep.workloads.cricket.network.edges import Edges
 from lockstep.workloads.cricket.network.graph import BALL_RELATIONS, CONTEXT, GROUPS, INFORMING_BALLS, PLAYER_RELATIONS
@@ -146,7 +147,7 @@ class QueryLayer(nn.Module):
         self.drives = self._single(dynamics, channels) if drives else None
         self.from_balls = BallAttention(1, channels, heads) if attends and graph.reads_balls(kept) else None
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.norm = nn.LayerNorm(channels)
+        self.norm = LayerNorm(channels)
         self.dropout = NoiseDropout(dropout, f"{place} query")
 
     @staticmethod
@@ -174,7 +175,7 @@ class BallLayer(nn.Module):
     def __init__(self, channels: int, heads: int, kept: frozenset[str], dropout: float, place: str) -> None:
         super().__init__()
         self.messages = BallMessages(channels, heads, kept)
-        self.norm = nn.LayerNorm(channels)
+        self.norm = LayerNorm(channels)
         self.dropout = NoiseDropout(dropout, f"{place} balls")
 
     def forward(self, balls: Tensor, edges: Edges, film: Tensor | None, noise: Tensor | None) -> Tensor:

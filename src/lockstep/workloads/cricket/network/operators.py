@@ -12,6 +12,7 @@ and no collation. On a GPU, those that read balls are kernels (`fused`).
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -183,13 +184,18 @@ class MatchupAttention(nn.Module):
 class _Reordered(torch.autograd.Function):
     """Reorders balls. Its gradient is a gather, too; PyTorch's would be a scatter, which sums in no fixed order."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, balls, order, inverse):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        ctx.save_for_backward(inverse)
+    def forward(balls: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
         return balls.gather(1, order[..., None].expand_as(balls))
 
     @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (inverse,) = ctx.saved_tensors
         return gradient.gather(1, inverse[..., None].expand_as(gradient)), None, None
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compute.ops.dropout import NoiseDropout
+from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.workloads.cricket.columns import STATE_COLUMNS
 from lockstep.workloads.cricket.data.samples import Samples
 from lockstep.workloads.cricket.network.graph import CONTEXT
@@ -71,13 +72,13 @@ class MatchupReadout(nn.Module):
     def __init__(self, channels: int, dropout: float) -> None:
         super().__init__()
         self.pair = nn.Linear(2 * channels, channels)
-        self.pair_norm = nn.LayerNorm(channels)
+        self.pair_norm = LayerNorm(channels)
         self.dropout = NoiseDropout(dropout, "matchup readout")
         self.pair_last = nn.Linear(channels, channels)
         self.lend = nn.Linear(channels, channels // 4)
         self.lend_last = nn.Linear(channels // 4, channels)
         self.join = nn.Linear(2 * channels, channels)
-        self.join_norm = nn.LayerNorm(channels)
+        self.join_norm = LayerNorm(channels)
 
     def forward(self, query: Tensor, context: Tensor, noise: Tensor | None) -> Tensor:
         """Combine; the context is that before the last round, which updates the query only."""
@@ -93,8 +94,8 @@ class Head(nn.Module):
 
     def __init__(self, inputs: int, channels: int, prior: Tensor, dropout: float, place: str) -> None:
         super().__init__()
-        self.first, self.first_norm = nn.Linear(inputs, channels), nn.LayerNorm(channels)
-        self.second, self.second_norm = nn.Linear(channels, channels // 2), nn.LayerNorm(channels // 2)
+        self.first, self.first_norm = nn.Linear(inputs, channels), LayerNorm(channels)
+        self.second, self.second_norm = nn.Linear(channels, channels // 2), LayerNorm(channels // 2)
         self.last = nn.Linear(channels // 2, len(prior))
         self.dropouts = nn.ModuleList(NoiseDropout(dropout, f"{place} {number}") for number in range(2))
         # The bias makes the untrained network predict the frequency of each outcome.
