@@ -54,3 +54,8 @@ def test_a_scaled_sum_is_no_plain_one():
 def test_what_is_computed_from_weights_alone_does_not_matter():
     weights = torch.rand(5, generator=torch.Generator().manual_seed(0))
     assert same_bits_in_groups(lambda rows: (rows * weights.rsqrt(),), [torch.ones(6, 5)], 2)
+
+
+def test_a_single_number_computed_from_weights_is_compared_too():
+    temperature = torch.tensor(0.3)
+    assert same_bits_in_groups(lambda rows: (rows * torch.sigmoid(temperature),), [torch.ones(6, 5)], 2)

@@ -13,7 +13,7 @@ from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.compute.ops.lstm import LSTM
 from lockstep.compute.precision import Precision
 from lockstep.config.sources import to_yaml
-from lockstep.distributed.gradients import Apart, FlatGradient, Together, Tried, cohort_gradients
+from lockstep.distributed.gradients import Apart, FlatGradient, Together, Tried, cohort_gradients, lane_batches
 from lockstep.distributed.world import World
 from lockstep.run.arithmetic import restored
 from lockstep.workloads import registry
@@ -72,9 +72,9 @@ def computed(network, batches):
     loss = Loss(network)
     flat = FlatGradient(list(loss.parameters()))
     rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
-    way = cohort_gradients(loss, flat, rows, FP32)
+    way = cohort_gradients(loss, flat, rows, FP32, one_pass=True)
     expected = Apart(loss, flat, alone, FP32)(batches)
-    # The first call tries both ways, the second tries again, and the third is the first that need not.
+    # The first call tries both ways, the second tries again, and the third is the first that need not try.
     for _ in range(3):
         rows.fill_(torch.nan)
         found = way(batches)
@@ -161,7 +161,7 @@ def test_batches_that_are_no_data_classes_are_computed_lane_by_lane():
 
     loss = Sum(4, 1)
     flat = FlatGradient(list(loss.parameters()))
-    way = cohort_gradients(loss, flat, flat.vector.new_zeros(LANES, len(flat.vector)), FP32)
+    way = cohort_gradients(loss, flat, flat.vector.new_zeros(LANES, len(flat.vector)), FP32, one_pass=True)
     way([[numbers(8, 4, seed=lane)] for lane in range(LANES)])
     assert not way.in_one_pass
 
@@ -178,7 +178,7 @@ def test_an_error_in_a_later_batch_is_the_lanes_own():
     batches = lanes(20)
     loss = Loss(Picky(20, 4))
     flat = FlatGradient(list(loss.parameters()))
-    way = cohort_gradients(loss, flat, flat.vector.new_zeros(LANES, len(flat.vector)), FP32)
+    way = cohort_gradients(loss, flat, flat.vector.new_zeros(LANES, len(flat.vector)), FP32, one_pass=True)
     for _ in range(3):
         way(batches)
     assert way.in_one_pass
@@ -201,7 +201,7 @@ def test_several_threads_or_a_single_lane_need_no_trial(threads):
     loss = Loss(nn.Linear(20, 3))
     flat = FlatGradient(list(loss.parameters()))
     rows = flat.vector.new_zeros(1 if threads == 1 else LANES, len(flat.vector))
-    assert isinstance(cohort_gradients(loss, flat, rows, FP32), Apart)
+    assert isinstance(cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart)
 
 
 @on_arm
@@ -232,10 +232,75 @@ def test_a_reset_does_not_change_the_bits_of_sequences_beside_it():
 
 
 def test_together_is_what_the_fields_that_differ_say():
-    batches = lanes(20)
     loss = Loss(nn.Linear(20, 3))
     flat = FlatGradient(list(loss.parameters()))
     rows = flat.vector.new_zeros(LANES, len(flat.vector))
-    found = Together(loss, flat, rows, FP32)(batches)
+    found = Together(loss, flat, rows, FP32)(lane_batches(lanes(20)))
     assert found.names == ("loss",) and found.values.shape == (LANES, 1)
     assert len({row.sum().item() for row in rows}) == LANES
+
+
+@dataclass
+class Weighted(Rows):
+    """With a weight that a schedule may leave at zero."""
+
+    weight: Tensor
+
+
+class LaterLoss(nn.Module):
+    """Its layer normalisation has other bits in one pass, which shows once the weight is no longer zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(20, 32), nn.LayerNorm(32), nn.Linear(32, 3))
+
+    def forward(self, batch):
+        return (self.network(batch.table[batch.index]).square().sum() * batch.weight), {}
+
+
+@on_arm
+def test_gradients_of_zero_prove_nothing():
+    torch.manual_seed(0)
+    loss, weight = LaterLoss(), torch.zeros(())
+    batches = [[Weighted(batch.table, batch.index, weight) for batch in lane] for lane in lanes(20)]
+    flat = FlatGradient(list(loss.parameters()))
+    rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
+    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart(loss, flat, alone, FP32)
+    for number in range(1, 18):
+        weight.fill_(0.0 if number < 10 else 1.0)
+        way(batches)
+        apart(batches)
+        assert torch.equal(rows, alone)
+        assert not way.in_one_pass
+
+
+@on_arm
+def test_batches_of_another_shape_are_tried_for_themselves():
+    torch.manual_seed(0)
+    loss = Loss(nn.Sequential(nn.Linear(20, 4), nn.GELU()))
+    flat = FlatGradient(list(loss.parameters()))
+    rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
+    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart(loss, flat, alone, FP32)
+    whole = lanes(20)
+    short = [[Rows(batch.table, batch.index[:5].clone()) for batch in lane] for lane in whole]
+    for number in range(1, 12):
+        batches = short if number % 5 == 3 else whole
+        way(batches)
+        apart(batches)
+        assert torch.equal(rows, alone)
+    passed = {shapes[0][0][1][-1]: trial.passed for shapes, trial in way._trials.items()}
+    assert passed == {64: True, 5: False}
+
+
+def test_lanes_with_other_numbers_of_micro_batches_are_computed_one_by_one():
+    batches = lanes(20)
+    batches[0] = batches[0][:1]
+    assert lane_batches(batches) is None
+    assert not computed(nn.Linear(20, 3), batches).in_one_pass
+
+
+def test_a_field_that_is_missing_in_one_lane_is_no_field_of_all():
+    batches = [[Weighted(batch.table, batch.index, torch.ones(())) for batch in lane] for lane in lanes(20)]
+    assert lane_batches(batches) is not None
+    batches[1][0].weight = None
+    assert lane_batches(batches) is None

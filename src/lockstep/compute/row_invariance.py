@@ -38,7 +38,7 @@ _VECTORS_ALWAYS = "" if torch.backends.mkl.is_available() else "exp log log1p ta
 # Sums over a row, and over the channels or neighbours of an element.
 _SUM_NAMES = """
     mm addmm bmm baddbmm linear matmul mkldnn_linear convolution mkldnn_convolution native_layer_norm native_group_norm
-    _softmax _log_softmax logsumexp sum mean var amax amin cumsum avg_pool2d linalg_vector_norm scatter_add
+    _softmax _log_softmax sum mean var amax amin cumsum avg_pool2d linalg_vector_norm scatter_add
     _softmax_backward_data _log_softmax_backward_data native_layer_norm_backward embedding_dense_backward
 """
 _SUMS = set(_SUM_NAMES.split())
@@ -153,4 +153,4 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def _bits(values: Tensor) -> Tensor:
-    return values.contiguous().view(torch.uint8)
+    return values.contiguous().reshape(-1).view(torch.uint8)

@@ -6,10 +6,12 @@
 import contextlib
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.optim import Optimizer
 
 # Sees every operation that is computed. Without a fallback: all supported versions have it.
@@ -25,6 +27,7 @@ USED = (
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch._inductor.async_compile.maybe_warm_pool",
     "torch._C._functorch.maybe_current_level",
+    "torch._C._FunctionBase",
 )
 """The undocumented names that are used below."""
 
@@ -149,11 +152,17 @@ def start_compilers() -> None:
 
 def transforming() -> bool:
     """Whether `vmap` or `grad` is computing. Without the function: no, so functions of our own cannot be part of it."""
-    functorch = getattr(torch._C, "_functorch", None)
-    level = getattr(functorch, "maybe_current_level", None)
-    return level is not None and level() is not None
+    return _level() is not None
 
 
-def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether `torch.compile` made the module, or a part of it."""
-    return any(hasattr(part, "_orig_mod") for part in module.modules())
+_level: Callable[[], int | None] = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", lambda: None)
+
+
+def apply(function: type[Function], *arguments: Any) -> Any:
+    """`Function.apply`, which for a function with `setup_context` takes longer than a small operation.
+
+    It looks up the arguments' names and defaults each time, so that they can be given by name.
+    """
+    if torch.compiler.is_compiling() or transforming():
+        return function.apply(*arguments)
+    return super(Function, function).apply(*arguments)  # type: ignore[misc]

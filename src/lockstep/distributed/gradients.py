@@ -6,14 +6,16 @@ a few large operations instead of many small ones. Whether a lane then has the b
 trying.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from lockstep.compute import torch_private
 from lockstep.compute.branches import Branches
@@ -69,13 +71,18 @@ CohortGradients = Callable[[Sequence[Sequence[Batch]]], CohortMetrics]
 """Leaves the gradient of each cohort's micro-batches in its row; returns the cohorts' metrics."""
 
 
-def cohort_gradients(loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision) -> CohortGradients:
-    """How the gradients of this loss are computed. rows: (C, P), a vector for each cohort."""
+def cohort_gradients(
+    loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision, *, one_pass: bool
+) -> CohortGradients:
+    """How the gradients of this loss are computed. rows: (C, P), a vector for each cohort.
+
+    `one_pass`: whether lanes may be computed together. Losses may not if they are compiled, since what is traced in a
+    trial is never compiled again, or if they leave anything in their batch.
+    """
     apart = Apart(loss, flat, rows, precision)
     # On a GPU the number of rows nearly always decides which kernel is chosen, and so the order of sums. With several
-    # threads it is the same on a CPU. What is compiled cannot be traced.
-    lanes = len(rows) > 1 and rows.device.type == "cpu" and torch.get_num_threads() == 1
-    if not lanes or torch_private.is_compiled(loss):
+    # threads it is the same on a CPU.
+    if not one_pass or len(rows) == 1 or rows.device.type != "cpu" or torch.get_num_threads() > 1:
         return apart
     return Tried(apart, Together(loss, flat, rows, precision), rows)
 
@@ -102,32 +109,54 @@ class Together:
 
     def __init__(self, loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision) -> None:
         self._loss, self._rows, self._precision = loss, rows, precision
-        trained = [
-            (name, parameter.detach(), view)
-            for (name, parameter), view in zip(loss.named_parameters(), _by_parameter(flat, rows), strict=True)
-            if parameter.requires_grad
+        pairs = zip(flat.parameters, _by_parameter(flat, rows), strict=True)
+        trained = [(parameter, view) for parameter, view in pairs if parameter.requires_grad]
+        parameters, self._views = zip(*trained, strict=True)
+        self._weights = tuple(parameter.detach() for parameter in parameters)
+        # Where each is used: a module may share its weights with another.
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+        self._uses = [
+            (module, name, numbers[id(parameter)])
+            for module in loss.modules()
+            for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+            if id(parameter) in numbers
         ]
-        names, parameters, self._views = zip(*trained, strict=True)
-        self._parameters = dict(zip(names, parameters, strict=True))
 
-    def __call__(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
+    def __call__(self, micro_batches: Sequence["LaneBatch"]) -> CohortMetrics:
         """See CohortGradients."""
         metrics = []
         self._rows.zero_()
-        for batches in zip(*cohorts, strict=True):
-            gradients, found = vmap(partial(self._of_lane, batches[0]))(_differing(batches))
-            torch_private.accumulate(self._views, [gradients[name] for name in self._parameters])
+        for lanes in micro_batches:
+            gradients, found = vmap(partial(self._of_lane, lanes.first))(lanes.parts)
+            torch_private.accumulate(self._views, gradients)
             metrics.append(found)
         total = add_metrics(metrics)
-        return CohortMetrics(tuple(total), torch.stack(tuple(total.values()), dim=1))
+        values = torch.stack(tuple(total.values()), dim=1) if total else torch.zeros(len(self._rows), 0)
+        return CohortMetrics(tuple(total), values)
 
-    def _of_lane(self, batch: Batch, parts: dict[str, Tensor]) -> tuple[dict[str, Tensor], Metrics]:
-        def share(parameters: dict[str, Tensor]) -> tuple[Tensor, Metrics]:
-            with self._precision.autocast():
-                value, metrics = functional_call(self._loss, parameters, (replace(batch, **parts),))
+    def covers(self) -> bool:
+        """Whether all weights have a gradient in some lane: one of zeros is the same in any order."""
+        return bool(self._rows.isfinite().all()) and all(bool(view.any()) for view in self._views)
+
+    def _of_lane(self, batch: Batch, parts: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], Metrics]:
+        def share(*weights: Tensor) -> tuple[Tensor, Metrics]:
+            with self._with(weights), self._precision.autocast():
+                value, metrics = self._loss(replace(batch, **parts))
             return value * self._precision.scale, metrics
 
-        return grad(share, has_aux=True)(self._parameters)
+        return grad(share, argnums=tuple(range(len(self._weights))), has_aux=True)(*self._weights)
+
+    @contextlib.contextmanager
+    def _with(self, weights: Sequence[Tensor]) -> Iterator[None]:
+        """Let the loss compute with these instead of its parameters, as `functional_call` does in a third of a step."""
+        own = [module._parameters[name] for module, name, _ in self._uses]
+        try:
+            for module, name, number in self._uses:
+                module._parameters[name] = weights[number]  # type: ignore[assignment]
+            yield
+        finally:
+            for (module, name, _), parameter in zip(self._uses, own, strict=True):
+                module._parameters[name] = parameter
 
 
 class Tried:
@@ -135,42 +164,107 @@ class Tried:
 
     def __init__(self, apart: Apart, together: Together, rows: Tensor) -> None:
         self._apart, self._together, self._rows = apart, together, rows
-        self.in_one_pass = True
-        """Whether lanes are computed together, as far as has been tried."""
-        self._rounds = 0
+        self._trials: dict[Any, _Trial] = {}
+        """By the shapes of the batches, which decide on kernels."""
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether lanes of all the shapes that were seen are computed together."""
+        return bool(self._trials) and all(trial.passed for trial in self._trials.values())
 
     def __call__(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
         """See CohortGradients."""
-        self._rounds += 1
-        # Not only once: gradients that are still zero are the same in any order. Rarely later on, since the choice of a
-        # kernel does not depend on values.
-        if self.in_one_pass and self._rounds.bit_count() == 1:
-            return self._try(cohorts)
-        if self.in_one_pass:
+        batches = lane_batches(cohorts)
+        if batches is None:
+            return self._apart(cohorts)
+        trial = self._trials.setdefault(tuple(lanes.shapes for lanes in batches), _Trial())
+        trial.rounds += 1
+        # Not only once, so that an unlucky agreement is found out; rarely later on, since the choice of a kernel does
+        # not depend on values.
+        if not trial.failed and trial.rounds.bit_count() == 1:
+            return self._try(trial, cohorts, batches)
+        if trial.passed:
             try:
-                return self._together(cohorts)
-            except RuntimeError:
+                return self._together(batches)
+            except _NOT_IN_ONE_PASS:
                 # If it is the data's fault, a lane by itself says so in its own words.
-                self.in_one_pass = False
+                trial.failed = True
         return self._apart(cohorts)
 
-    def _try(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
+    def _try(
+        self, trial: "_Trial", cohorts: Sequence[Sequence[Batch]], batches: Sequence["LaneBatch"]
+    ) -> CohortMetrics:
         expected, whole = in_whole_vectors(partial(self._apart, cohorts))
-        gradients = self._rows.clone()
-        self.in_one_pass = whole and self._gives(expected, gradients, cohorts)
-        self._rows.copy_(gradients)
+        alone = self._rows.clone()
+        covered = self._together.covers()
+        trial.failed = not whole or not self._gives(expected, alone, batches)
+        trial.proven = trial.proven or (covered and not trial.failed)
+        self._rows.copy_(alone)
         return expected
 
-    def _gives(self, expected: CohortMetrics, gradients: Tensor, cohorts: Sequence[Sequence[Batch]]) -> bool:
-        if not is_dataclass(cohorts[0][0]):
-            return False
+    def _gives(self, expected: CohortMetrics, alone: Tensor, batches: Sequence["LaneBatch"]) -> bool:
         try:
-            found, whole = in_whole_vectors(partial(self._together, cohorts))
-        except (RuntimeError, TypeError, NotImplementedError):
-            # Some operation has no rule for lanes, or reads values.
+            with warnings.catch_warnings():
+                # Where `vmap` has no rule it computes row by row, and says that it is slow.
+                warnings.filterwarnings("error", message=".*batching rule.*")
+                found, whole = in_whole_vectors(partial(self._together, batches))
+        except (*_NOT_IN_ONE_PASS, UserWarning):
             return False
         same = found.names == expected.names and same_bits(found.values, expected.values)
-        return whole and same and same_bits(self._rows, gradients)
+        return whole and same and same_bits(self._rows, alone)
+
+
+# Some operation has no rule for lanes, reads a value, or writes to what all lanes share.
+_NOT_IN_ONE_PASS = (RuntimeError, TypeError, ValueError, NotImplementedError)
+
+
+@dataclass
+class _Trial:
+    """What is known about batches of one shape."""
+
+    rounds: int = 0
+    proven: bool = False
+    """Whether every weight's gradient had the same bits, in some trial."""
+    failed: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return self.proven and not self.failed
+
+
+@dataclass(frozen=True)
+class LaneBatch:
+    """One micro-batch of all lanes."""
+
+    first: Batch
+    """That of the first lane."""
+    parts: dict[str, Tensor]
+    """The fields that are not the same for all lanes: tensors (L, ...)."""
+
+    @property
+    def shapes(self) -> tuple[Any, ...]:
+        """What kernels are chosen by."""
+        return tuple((name, part.shape, part.dtype) for name, part in self.parts.items())
+
+
+def lane_batches(cohorts: Sequence[Sequence[Batch]]) -> list[LaneBatch] | None:
+    """The micro-batches of all lanes together; None if they are not data classes that differ in tensors alone."""
+    if len({len(micro_batches) for micro_batches in cohorts}) > 1:
+        return None
+    found = []
+    for batches in zip(*cohorts, strict=True):
+        first = batches[0]
+        if not is_dataclass(first):
+            return None
+        columns = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(first)}
+        apart = {name: column for name, column in columns.items() if any(part is not column[0] for part in column[1:])}
+        parts = [part for column in apart.values() for part in column]
+        if not parts or not all(isinstance(part, Tensor) for part in parts):
+            return None
+        if any(len({part.shape for part in column}) > 1 for column in apart.values()):
+            return None
+        found.append(LaneBatch(first, {name: torch.stack(column) for name, column in apart.items()}))
+    return found
 
 
 def local_gradient(
@@ -199,14 +293,6 @@ def add_metrics(parts: Sequence[Metrics]) -> Metrics:
         for name, value in part.items():
             total[name] = total[name] + value
     return total
-
-
-def _differing(batches: Sequence[Batch]) -> dict[str, Tensor]:
-    """The fields that are not the same in all lanes' batches: tensors (L, ...) by name."""
-    first, *others = batches
-    names = [field.name for field in fields(first)]
-    apart = [name for name in names if any(getattr(other, name) is not getattr(first, name) for other in others)]
-    return {name: torch.stack([getattr(batch, name) for batch in batches]) for name in apart}
 
 
 def _by_parameter(flat: FlatGradient, rows: Tensor) -> list[Tensor]:

@@ -24,7 +24,7 @@ class Lanes:
     mine: range
     """The lanes of this rank."""
     cohorts: tuple[range, ...]
-    """Groups of this rank's lanes that are computed as one batch: all together in `fast`, one by one in `exact`."""
+    """Groups of this rank's lanes whose sums are added up as one: all of them in `fast`, each lane in `exact`."""
     counts: tuple[int, ...]
     """The number of lanes of each rank, in rank order."""
 
@@ -32,7 +32,7 @@ class Lanes:
     def split(cls, total: int, rank: int, size: int, sync: Sync) -> "Lanes":
         """The lanes of one rank in a world of `size`."""
         mine = lanes_of_rank(total, rank, size)
-        # In `exact` a batch always has the shape of one lane, so its bits do not depend on who computes it.
+        # In `exact` sums are those of one lane, so their bits do not depend on who computes it.
         cohorts = (mine,) if sync == "fast" else tuple(range(lane, lane + 1) for lane in mine)
         return cls(total, mine, cohorts, tuple(len(lanes_of_rank(total, r, size)) for r in range(size)))
 

@@ -79,12 +79,14 @@ class FlatReplica:
         precision: Precision,
         flat: FlatGradient,
         record: Callable[[Callable], Callable],
+        *,
+        one_pass: bool,
     ) -> None:
         self._world, self._precision, self.flat = world, precision, flat
         cohorts = len(world.lanes.cohorts)
         # `fast` reduces its only row in place.
         self._rows = flat.vector[None] if world.sync == "fast" else flat.vector.new_zeros((cohorts, len(flat.vector)))
-        self._gradients = cohort_gradients(loss, flat, self._rows, precision)
+        self._gradients = cohort_gradients(loss, flat, self._rows, precision, one_pass=one_pass)
         # Collectives cannot be part of a recorded graph. A single rank has none, so its sum is recorded too.
         self._compute = record(self._gradient if world.alone else self._gradients)
 
@@ -114,9 +116,12 @@ def replicate(
     precision: Precision,
     record: Callable[[Callable], Callable] | None = None,
     beside: Replica | None = None,
+    *,
+    one_pass: bool = False,
 ) -> Replica:
     """The replica for this world's sync mode. `record`: the graph recorder, if CUDA graphs are used.
 
+    `one_pass`: whether lanes may be computed together in `exact`; see `cohort_gradients`.
     `beside`: a replica of another loss with the same parameters. A parameter has one `grad`, so both share a vector.
     """
     # CUDA graphs need the flat vector even with one rank; `exact` needs it to gather lanes.
@@ -125,4 +130,4 @@ def replicate(
     parameters = list(loss.parameters())
     flat = beside.flat if isinstance(beside, FlatReplica) else FlatGradient(parameters)
     assert all(mine is given for mine, given in zip(flat.parameters, parameters, strict=True))
-    return FlatReplica(loss, world, precision, flat, record or (lambda function: function))
+    return FlatReplica(loss, world, precision, flat, record or (lambda function: function), one_pass=one_pass)

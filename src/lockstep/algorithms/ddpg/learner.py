@@ -75,7 +75,7 @@ class DDPGLearner(Learner):
         self._share = self._empty_share()
         ragged = problem.ragged
         self._batches = [[Batch(self._collector.memory, row, self._share, ragged)] for row in self._positions]
-        recorder = accelerator.record if accelerator.records else None
+        recorder, one_pass = accelerator.record if accelerator.records else None, not accelerator.compiles
         critic_loss = CriticLoss(
             accelerator.compile(self._model.critic),
             self._model.target_actor,
@@ -85,8 +85,8 @@ class DDPGLearner(Learner):
             settings.n_step,
         )
         actor_loss = ActorLoss(policy, self._model.critic, vectors, settings.entropy_coef)
-        self._critic_replica = replicate(critic_loss, world, self._precision, recorder)
-        self._actor_replica = replicate(actor_loss, world, self._precision, recorder)
+        self._critic_replica = replicate(critic_loss, world, self._precision, recorder, one_pass=one_pass)
+        self._actor_replica = replicate(actor_loss, world, self._precision, recorder, one_pass=one_pass)
         self._step_critic = accelerator.record(self._optimize_critic)
         self._step_actor = accelerator.record(self._optimize_actor)
 
@@ -303,7 +303,7 @@ class DDPGLearner(Learner):
 
     def load(self, snapshot: Snapshot) -> None:
         """Restore a state saved by any number of ranks. Called by every rank."""
-        self._problem.refuse_inexact_resume(self._run.sync)
+        self._problem.refuse_inexact_resume(self._world.sync)
         self.model.load_state_dict(snapshot.model)
         self._actor_optimizer.load(snapshot.optimizer)
         self._critic_optimizer.load(snapshot.optimizer)

@@ -82,7 +82,7 @@ class PPOLearner(Learner):
         self._policy = policy = accelerator.compile(self.model)
         self._envs_per_lane = settings.n_envs // world.lanes.total
         # With a recorder the replica replays its backward pass as a CUDA graph, which DDP does not allow.
-        recorder = accelerator.record if accelerator.records else None
+        recorder, one_pass = accelerator.record if accelerator.records else None, not accelerator.compiles
         loss = PPOLoss(
             policy,
             self._actions,
@@ -93,11 +93,11 @@ class PPOLearner(Learner):
             settings.normalize_advantage,
             problem.forecast,
         )
-        self._replica = replicate(loss, world, self._precision, recorder)
+        self._replica = replicate(loss, world, self._precision, recorder, one_pass=one_pass)
         self._cloning: Replica | None = None
         if settings.pretrain_bc:
             cloning = CloningLoss(policy, self._actions, settings.vf_coef)
-            self._cloning = replicate(cloning, world, self._precision, recorder, beside=self._replica)
+            self._cloning = replicate(cloning, world, self._precision, recorder, self._replica, one_pass=one_pass)
         self._descend = accelerator.record(self._descend_once)
 
     @cached_property

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.compute import torch_private
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -46,81 +48,65 @@ def surrogate(
 
     `value_error`: squared.
     """
-    share, metrics, *_ = _Surrogate.apply(  # type: ignore[no-untyped-call]
-        log_probability,
+    given = log_probability, value_error, entropy, samples, weights
+    # Under `vmap` a function of our own costs more than it saves.
+    if torch_private.transforming():
+        loss, metrics, *_ = _computed(*given)
+        return loss, metrics.detach()
+    return _Surrogate.apply(*given)  # type: ignore[no-untyped-call]
+
+
+def _computed(
+    log_probability: Tensor, value_error: Tensor, entropy: Tensor, samples: Samples, weights: Weights
+) -> tuple[Tensor, ...]:
+    """The loss, METRICS, and what the gradient needs: the slope of the policy's loss, the ratio, where it is held."""
+    log_ratio = log_probability - samples.log_probability
+    ratio = log_ratio.exp()
+    slope = -samples.advantage
+    plain, clipped = slope * ratio, slope * ratio.clamp(1 - weights.clip, 1 + weights.clip)
+    held = plain < clipped
+    change = ratio - 1
+    rows = (
+        # The larger of the two losses: clipping never makes a bad step look better, and has no gradient.
+        torch.where(held, clipped.detach(), plain),
         value_error,
         entropy,
-        samples.log_probability,
-        samples.advantage,
-        samples.share,
-        samples.valid,
-        weights,
+        # The estimator (r - 1) - log r is never negative and has less variance than -log r.
+        (change - log_ratio).detach(),
+        (change.abs() > weights.clip).float(),
     )
-    return share, metrics
+    table = torch.stack(rows)
+    if samples.valid is not None:
+        # Not torch.where, which would copy the number from the host: a recorded graph must not.
+        table = table.masked_fill(~samples.valid, 0.0)
+    policy_loss, value_sum, mean_entropy, *others = (table.sum(1) * samples.share).unbind()
+    value_loss = value_sum * 0.5
+    loss = policy_loss + weights.value * value_loss - weights.entropy * mean_entropy
+    return loss, torch.stack((policy_loss, value_loss, mean_entropy, *others)), slope, ratio, held
 
 
 class _Surrogate(torch.autograd.Function):
-    # Lanes computed together have these operations with one more axis.
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(
-        log_probability: Tensor,
-        value_error: Tensor,
-        entropy: Tensor,
-        old: Tensor,
-        advantage: Tensor,
-        share: float | Tensor,
-        valid: Tensor | None,
-        weights: Weights,
-    ) -> tuple[Tensor, ...]:
-        """The loss, METRICS, and what the gradient needs."""
-        log_ratio = log_probability - old
-        ratio = log_ratio.exp()
-        slope = -advantage
-        plain, clipped = slope * ratio, slope * ratio.clamp(1 - weights.clip, 1 + weights.clip)
-        change = ratio - 1
-        rows = (
-            # The larger of the two losses: clipping never makes a bad step look better.
-            torch.maximum(plain, clipped),
-            value_error,
-            entropy,
-            # The estimator (r - 1) - log r is never negative and has less variance than -log r.
-            change - log_ratio,
-            (change.abs() > weights.clip).float(),
-        )
-        table = torch.stack(rows)
-        if valid is not None:
-            # Not torch.where, which would copy the number from the host: a recorded graph must not.
-            table = table.masked_fill(~valid, 0.0)
-        metrics = table.sum(1) * share
-        metrics[1] *= 0.5
-        policy_loss, value_loss, mean_entropy, *_ = metrics.unbind()
-        loss = policy_loss + weights.value * value_loss - weights.entropy * mean_entropy
-        return loss, metrics, slope, ratio, plain < clipped
+        ctx: Any, log_probability: Tensor, value_error: Tensor, entropy: Tensor, samples: Samples, weights: Weights
+    ) -> tuple[Tensor, Tensor]:
+        loss, metrics, *between = _computed(log_probability, value_error, entropy, samples, weights)
+        ctx.save_for_backward(*between)
+        ctx.samples, ctx.weights = samples, weights
+        ctx.mark_non_differentiable(metrics)
+        return loss, metrics
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *_, share, valid, weights = inputs
-        _, *others = output
-        ctx.mark_non_differentiable(*others)
-        # A tensor only if samples may not be valid.
-        tensors = (share, valid) if isinstance(share, Tensor) else (None, valid)
-        ctx.save_for_backward(*others[1:], *tensors)
-        ctx.share, ctx.weights = share, weights
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        slope, ratio, held, share, valid = ctx.saved_tensors
-        weights = ctx.weights
-        share = ctx.share if share is None else share
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        slope, ratio, held = ctx.saved_tensors
+        samples, weights = ctx.samples, ctx.weights
 
         def spread(part: Tensor) -> Tensor:
             """The gradient of a mean, for each sample."""
-            each = (part * share).expand_as(ratio)
-            return each if valid is None else each.masked_fill(~valid, 0.0)
+            each = (part * samples.share).expand_as(ratio)
+            return each if samples.valid is None else each.masked_fill(~samples.valid, 0.0)
 
         policy = spread(gradient).masked_fill(held, 0.0) * slope * ratio
         value = spread(gradient * weights.value * 0.5)
         entropy = spread(-gradient * weights.entropy) if ctx.needs_input_grad[2] else None
-        return policy, value, entropy, None, None, None, None, None
+        return policy, value, entropy, None, None

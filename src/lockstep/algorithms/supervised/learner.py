@@ -86,7 +86,7 @@ class SupervisedLearner(Learner):
         computed = accelerator.compile(network) if run.compile == "default" else network
         loss = objective.loss(computed, self._class_weights, words)
         recorder = accelerator.record if accelerator.records else None
-        self._replica = replicate(loss, world, self._precision, recorder)
+        self._replica = replicate(loss, world, self._precision, recorder, one_pass=not accelerator.compiles)
         # Tensors that are filled in place, so that recorded graphs read the current value.
         self._share, self._count_share, self._average_share = (torch.zeros((), device=world.device) for _ in range(3))
         self._batches = [self._empty_batches(lanes) for lanes in world.lanes.cohorts]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lockstep.compute import torch_private
 from lockstep.compute.lane_axis import by_lane, by_row, with_rule
 from lockstep.compute.machine import is_arm
 
@@ -30,7 +31,7 @@ class Conv3x3(nn.Conv2d):
     def forward(self, planes: Tensor) -> Tensor:
         """Planes (B, C, H, W) -> (B, C', H, W)."""
         if _gains(planes, self.weight):
-            return _Convolution.apply(planes, self.weight, self.bias)
+            return torch_private.apply(_Convolution, planes, self.weight, self.bias)
         with quick_kernels(planes):
             return super().forward(planes)
 

@@ -9,6 +9,8 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalise over the last axes, then scale and shift."""
-        if features.is_cuda:
+        if features.is_cuda or self.weight is None or self.bias is None:
             return super().forward(features)
-        return F.layer_norm(features, self.normalized_shape, eps=self.eps) * self.weight + self.bias
+        normed = F.layer_norm(features, self.normalized_shape, eps=self.eps)
+        # In the format of what is normalised, as torch's own.
+        return normed * self.weight.to(normed.dtype) + self.bias.to(normed.dtype)

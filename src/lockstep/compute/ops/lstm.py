@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lockstep.compute import torch_private
 from lockstep.compute.lane_axis import by_lane, by_row, with_rule
 
 State = tuple[Tensor, Tensor]
@@ -40,7 +41,8 @@ class LSTM(nn.Module):
         keep (T, B): 0.0 at the first step of an episode, where the state is reset, else 1.0. Gradients flow through the
         outputs back to the start of the sequences, and not into the initial state.
         """
-        outputs, last, *_ = _Recurrence.apply(self.inputs(inputs), *state, self.recurrent, keep.unsqueeze(-1))
+        given = self.inputs(inputs), *state, self.recurrent, keep.unsqueeze(-1)
+        outputs, last, *_ = torch_private.apply(_Recurrence, *given)
         return outputs.contiguous(), last
 
     def step(self, inputs: Tensor, state: State) -> State:
@@ -141,6 +143,7 @@ class _Recurrence(torch.autograd.Function):
         projected, *first, weight, keep = inputs
         outputs, last, *between = output
         ctx.mark_non_differentiable(last, *between)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(outputs, *between, *first, weight, keep)
         ctx.dtype = projected.dtype
 

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.compute import torch_private
+
 
 class _Product(torch.autograd.Function):
     """The product left @ right with its gradients."""
@@ -36,4 +38,4 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         # Cast here, because autocast is off inside the function: backward would get other dtypes than forward.
         dtype = torch.get_autocast_dtype(left.device.type)
         left, right = left.to(dtype), right.to(dtype)
-    return _Product.apply(left, right)
+    return torch_private.apply(_Product, left, right)

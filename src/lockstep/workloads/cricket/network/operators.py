@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lockstep.compute import torch_private
 from lockstep.compute.kernels import kernels_usable
 from lockstep.compute.ops.products import product
 from lockstep.workloads.cricket.network import fused
@@ -167,13 +168,13 @@ class MatchupAttention(nn.Module):
         inverse, window = edges.inverse, edges.window
         (heads, depth), (count, length, span) = self.attention.shape, window.shape
         # Sorted by matchup, a ball's sources are the positions directly before it: a sliding window.
-        ranked = _Reordered.apply(balls, order, inverse)
+        ranked = torch_private.apply(_Reordered, balls, order, inverse)
         source = F.pad(self.source(ranked), (0, 0, span, 0)).unfold(1, span, 1)[:, :length].transpose(2, 3)
         scores = F.leaky_relu(source + self.target(ranked)[:, :, None], _SLOPE) @ self._by_head()
         allowed = window[..., None]
         weights = ((scores.float() + additive_mask(allowed)).softmax(2) * allowed).to(source.dtype)
         by_head = source.reshape(count, length, span, heads, depth) * weights[..., None]
-        return _Reordered.apply(by_head.sum(2).flatten(2), inverse, order)
+        return torch_private.apply(_Reordered, by_head.sum(2).flatten(2), inverse, order)
 
     def _by_head(self) -> Tensor:
         """(C, H) the attention vectors as a block-diagonal matrix, which scores all heads in one product."""
