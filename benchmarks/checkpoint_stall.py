@@ -29,7 +29,7 @@ TARGET = 0.02
 def measure(world: World, workload: str, config_text: str, folder: str, every: float, turns: int) -> dict:
     """Speeds with and without checkpoints, each turn, by the wall clock and by processor time. Called by every rank."""
     config = registry.load(workload).read_config(config_text)
-    world = world.with_lanes(config.effective_lanes, config.run.sync)
+    world = world.with_lanes(config.effective_lanes, config.sync_on(world.device.type))
     learner = open_learner(world, workload, config_text)
     scribe = AsyncCheckpointer(Path(folder), world, workload, keep=2, written=lambda order: None, say=print)
     stretch(world, learner, scribe, 0.0, [])

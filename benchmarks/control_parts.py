@@ -54,7 +54,8 @@ def main():
     workload = registry.load("control")
     config = workload.resolve(args.preset, overrides=words).config
     settings = config.algorithm
-    world = World(device=choose_device(config.run.device, 0)).with_lanes(config.effective_lanes, config.run.sync)
+    world = World(device=choose_device(config.run.device, 0))
+    world = world.with_lanes(config.effective_lanes, config.sync_on(world.device.type))
     finish = torch.cuda.synchronize if world.device.type == "cuda" else (lambda: None)
     arithmetic.fix(config.run, world)
     learner = workload.build(config, world)

@@ -47,7 +47,7 @@ def trained(world, env_id: str, seconds: float, threads: int, workers: int = 0) 
         env_id=env_id, env_workers=workers, device="cpu", total_timesteps=10**9, threads=threads, **SETTINGS
     )
     # As a run does: lanes, threads, and how small matrix products are computed.
-    world = world.with_lanes(config.effective_lanes, config.run.sync)
+    world = world.with_lanes(config.effective_lanes, config.sync_on(world.device.type))
     arithmetic.fix(config.run, world)
     learner = registry.load("gym").build(config, world)
     for _ in range(2):

@@ -46,7 +46,7 @@ def test_flags_are_those_of_the_verb_and_of_the_workload():
 def test_values_are_offered_where_there_is_a_choice():
     assert candidates(["train", "snake", "--preset", "sm"]) == ["small"]
     assert candidates(["train", "gym", "--algorithm", "t"]) == ["tdmpc2"]
-    assert candidates(["train", "snake", "--sync", ""]) == ["fast", "exact"]
+    assert candidates(["train", "snake", "--sync", ""]) == ["auto", "fast", "exact"]
     assert candidates(["train", "snake", "--deterministic", "t"]) == ["true"]
     assert candidates(["train", "snake", "--seed", ""]) == []
 

@@ -44,7 +44,7 @@ def test_a_difference_in_one_bit_of_a_number_is_one():
 
 
 def test_modes_lanes_and_workloads_are_compared():
-    assert "rank 1 was given sync exact, rank 0 fast" in consensus.difference([stated(), stated(sync="exact")])
+    assert "rank 1 was given sync exact, rank 0 auto" in consensus.difference([stated(), stated(sync="exact")])
     assert "rank 1 was given lanes 4, rank 0 8" in consensus.difference([stated(lanes=8), stated(lanes=4)])
     assert "rank 1 was given workload trading, rank 0 snake" in consensus.difference([stated(), stated("trading")])
 

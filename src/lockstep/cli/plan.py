@@ -8,8 +8,9 @@ from lockstep.cli import argv as command
 from lockstep.cli.explain import offer_explanation
 from lockstep.cli.starting import ranks_here
 from lockstep.cli.train import TrainOptions, help_for
+from lockstep.config.config import AnyConfig
 from lockstep.config.sources import to_yaml
-from lockstep.distributed.lanes import lanes_of_rank
+from lockstep.distributed.lanes import Sync, lanes_of_rank
 from lockstep.launch.machines import Machines
 from lockstep.output import show, suggest
 from lockstep.run.plan import plan_rows
@@ -41,7 +42,7 @@ def plan(arguments: list[str]) -> int:
     # With a range of machines (--nnodes 1:4), the plan is for the largest world.
     ranks = here * (machines.most if machines else 1)
     config = config.for_world(ranks)
-    rows = plan_rows(workload.name, config, ranks, _device(config.run.device, ranks))
+    rows = plan_rows(workload.name, config, ranks, *_device(config, ranks))
     lanes = [list(lanes_of_rank(config.effective_lanes, rank, ranks)) for rank in range(ranks)]
     if options.json:
         whole = {
@@ -63,7 +64,9 @@ def plan(arguments: list[str]) -> int:
     return 0
 
 
-def _device(wanted: str, ranks: int) -> str:
+def _device(config: AnyConfig, ranks: int) -> tuple[str, Sync]:
+    """A description of the device, and how ranks are kept equal on it."""
     from lockstep.distributed.world import choose_device, describe_device
 
-    return describe_device(choose_device(wanted, 0, ranks))
+    device = choose_device(config.run.device, 0, ranks)
+    return describe_device(device), config.sync_on(device.type)

@@ -38,7 +38,7 @@ def open_learner(world: World, workload: str, config_text: str, *, tf32: bool = 
 
 
 def _divided(world: World, config: AnyConfig) -> World:
-    return world.with_lanes(config.effective_lanes, config.run.sync)
+    return world.with_lanes(config.effective_lanes, config.sync_on(world.device.type))
 
 
 def train_briefly(world: World, workload: str, config_text: str, updates: int, output: str) -> dict[str, Any]:

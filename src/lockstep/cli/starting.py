@@ -262,7 +262,9 @@ def check_same_experiment(
         )
     _, stored = read_run(run)
     for name, (old, new) in config.differences(stored).items():
-        if name not in FREE_TO_CHANGE:
+        # Runs of earlier versions say `fast` where they were asked for nothing.
+        same = name == "sync" and {config.sync_on(device) for device in ("cpu", "cuda", "mps")} == {old}
+        if name not in FREE_TO_CHANGE and not same:
             raise UserError(
                 f"run {run.name}: was started with {name} {shown(old)}, not {shown(new)}; choose another {name_flag}, "
                 f"or, if network, environments and lanes stay the same, change it with "
@@ -279,7 +281,7 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
     config = wanted.config if wanted.config.run.run_name else wanted.config.replace(run_name=_new_name(workload))
     # NCCL reads its environment variables when the process group is created, so they are set before.
     settings = nccl.apply(nccl.detect(deterministic=config.run.deterministic))
-    settings += debug_level.lower() if config.run.sync == "fast" else []
+    settings += debug_level.lower() if config.run.sync != "exact" else []
     with open_world(config.run.device, config.run.timeout) as world:
         config = consensus.settle(world, workload.target, wanted.asked, config)
         # Only now: ranks must agree on what the user asked for, and halving applies to all of them alike.
@@ -287,8 +289,8 @@ def _be_a_rank(workload: Workload, wanted: RequestedRun, halvings: int, must_res
         run = RunDirectory.named(Path(config.run.runs_dir), config.run.run_name)
         if must_resume and not any((run.path / "checkpoints").glob("step-*")):
             raise NoValidCheckpoint(f"{run.path}: has no checkpoint to resume from; start it with `lockstep train`")
-        device = describe_device(world.device)
-        plan = plan_lines(workload.name, config, world.size, device, world.carrier.description)
+        device, sync = describe_device(world.device), config.sync_on(world.device.type)
+        plan = plan_lines(workload.name, config, world.size, device, sync, world.carrier.description)
         lines, narrator = [*wanted.notes, *plan, *settings], workload.narrator(config, world)
         session.train(
             run,

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from lockstep.config.outside import absolute_name
 from lockstep.config.run_settings import FREE_TO_CHANGE, ORIGIN, RunSettings, automatic_lanes
@@ -82,6 +82,8 @@ class WorkloadSettings(Settings):
     """What the progress line shows; empty = what the algorithm shows."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Names that this workload's users know for settings of the run or the algorithm."""
+    exact_on: ClassVar[tuple[str, ...]] = ()
+    """Kinds of devices on which `exact` is the default: it costs less than 15% there (benchmarks/exact_cost.py)."""
 
     def check(self, config: "AnyConfig") -> None:
         """Raise UserError where this group does not go together with the others of a configuration."""
@@ -174,6 +176,12 @@ class Config(Generic[A, W, N]):
         if self.run.lanes:
             return self.run.lanes
         return self.workload.automatic_lanes(self) or automatic_lanes(self.algorithm.lane_units())
+
+    def sync_on(self, device: str) -> Literal["fast", "exact"]:
+        """How ranks are kept equal on this kind of device."""
+        if self.run.sync != "auto":
+            return self.run.sync
+        return "exact" if device in self.workload.exact_on and self.run.deterministic else "fast"
 
     def ranks_with_lanes(self, most: int) -> int:
         """As many ranks, up to `most`, as there are lanes for."""

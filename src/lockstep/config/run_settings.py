@@ -60,8 +60,8 @@ class RunSettings(Settings):
     """The algorithm; `lockstep list` shows which ones a workload has. Empty = the workload's default."""
     network: str = ""
     """The network; it brings settings of its own. Empty = the default for workload and algorithm."""
-    sync: Literal["fast", "exact"] = "fast"
-    """How ranks are kept equal: fast (up to rounding) or exact (the same bits for any number of ranks)."""
+    sync: Literal["auto", "fast", "exact"] = "auto"
+    """How ranks are kept equal: fast (up to rounding), exact (to the bit), auto = exact where it costs under 15%."""
     lanes: Annotated[int, Range(at_least=0, at_most=4096)] = 0
     """Units of data-parallel work, over all ranks; 0 = 8, or as many as environments where 1, 2 or 4."""
     seed: Seed = 42

@@ -64,6 +64,8 @@ class World:
 
     def with_lanes(self, total: int, sync: Sync) -> "World":
         """This world with the run's lanes assigned to ranks."""
+        # `auto` has been decided by now.
+        assert sync in ("fast", "exact"), sync
         return replace(self, sync=sync, lanes=Lanes.split(total, self.rank, self.size, sync))
 
     def agree(self, flag: int) -> int:

@@ -69,8 +69,11 @@ def agreement(first: RecordedRun, second: RecordedRun) -> Agreement:
 
 
 def _promised(first: RecordedRun, second: RecordedRun) -> bool:
-    ours, theirs = ({k: v for k, v in run.settings.items() if k not in PLACES} for run in (first, second))
-    return ours == theirs and ours.get("sync") == "exact"
+    # By the mode in force, whether or not it was asked for.
+    ours, theirs = ({k: v for k, v in run.settings.items() if k not in {*PLACES, "sync"}} for run in (first, second))
+    # Runs of earlier versions only say what they were asked for.
+    modes = {run.summary.sync or run.settings.get("sync", "") for run in (first, second)}
+    return ours == theirs and modes == {"exact"}
 
 
 def pairs(runs: Sequence[RecordedRun]) -> list[Agreement]:

@@ -14,7 +14,6 @@ from lockstep.compute.machine import is_arm
 from lockstep.config.run_settings import RunSettings
 from lockstep.config.values import shown
 from lockstep.distributed.world import World
-from lockstep.errors import UserError
 from lockstep.launch.environment import local_size
 from lockstep.launch.resources import threads_per_rank
 
@@ -64,22 +63,16 @@ def identity(run: RunSettings, world: World) -> dict[str, Any]:
     return found | {"processor": processor, "threads": torch.get_num_threads()}
 
 
-def refuse_other(path: str, stored: Any, run: RunSettings, world: World) -> None:
-    """Raise UserError if an exact run cannot go on to the bits it would have had.
+def difference(stored: Any, run: RunSettings, world: World) -> str:
+    """Why an exact run cannot go on to the bits it would have had, or empty.
 
-    `stored`: what `identity` returned when the checkpoint at the path was made; None if it is older than that.
+    `stored`: what `identity` returned when its checkpoint was made; None if it is older than that.
     """
-    if world.sync != "exact":
-        return
     before = stored if isinstance(stored, dict) else {"arithmetic": 1}
     now = identity(run, world)
     changed = [name for name in now if name in before and before[name] != now[name]]
-    if changed:
-        then, here = (", ".join(f"{name} {shown(facts[name])}" for name in changed) for facts in (before, now))
-        raise UserError(
-            f"{path}: was made with {then}, and this run has {here}, so exact could not continue to the same bits; "
-            "resume it where it was made or with --sync fast, or start a new run there with --branch-from"
-        )
+    then, here = (", ".join(f"{name} {shown(facts[name])}" for name in changed) for facts in (before, now))
+    return f"was made with {then}, and this run has {here}" if changed else ""
 
 
 def settle_kernels(world: World) -> None:

@@ -127,7 +127,7 @@ def tuned(candidates: Sequence[AnyConfig], ranks: int, function: str, workload: 
     tell(f"autotune: trying {len(candidates)} sizes on {counted(ranks, 'rank')}, for at most a minute ...")
     end = time.monotonic() + BUDGET
     device = choose_device(first.run.device, 0, ranks).type
-    threads = resources.threads_per_rank(ranks, first.run.threads or (1 if first.run.sync == "exact" else None))
+    threads = resources.threads_per_rank(ranks, first.run.threads or (1 if first.sync_on(device) == "exact" else None))
     with RankPool(ranks, device, threads) as pool:
         start = time.monotonic() - (end - BUDGET)
         return fastest(candidates, on_ranks(pool, function, workload, device, start), end)

@@ -1,7 +1,7 @@
 """The plan that a run prints before it starts: each rank's share of the work. Nothing here needs torch."""
 
 from lockstep.config.config import AnyConfig
-from lockstep.distributed.lanes import lanes_of_rank
+from lockstep.distributed.lanes import Sync, lanes_of_rank
 from lockstep.output import counted
 
 
@@ -12,23 +12,25 @@ def shares(total: int, config: AnyConfig, size: int) -> str:
     return f"{total:,}" if size == 1 else f"{total:,} ({' + '.join(f'{part:,}' for part in parts)})"
 
 
-def plan_rows(workload: str, config: AnyConfig, size: int, device: str, carrier: str = "") -> list[tuple[str, str]]:
+def plan_rows(
+    workload: str, config: AnyConfig, size: int, device: str, sync: Sync, carrier: str = ""
+) -> list[tuple[str, str]]:
     """The plan as (label, text) rows: device, ranks and lanes, and the algorithm's own sizes.
 
-    carrier: a description of what carries tensors between ranks, if known.
+    `sync`: what is in force on that device. `carrier`: what carries tensors between ranks, if known.
     """
     run = config.run
     threads = f", {counted(run.threads, 'thread')} a rank" if run.threads else ""
     rows = [
         ("run", f"{workload} in {run.runs_dir}/{run.run_name or workload + '-<time>'}, seed {run.seed}"),
         ("device", f"{device}{threads}, precision {run.precision}"),
-        ("ranks", f"{size}, sync {run.sync}, lanes {shares(config.effective_lanes, config, size)}"),
+        ("ranks", f"{size}, sync {sync}, lanes {shares(config.effective_lanes, config, size)}"),
     ]
     if carrier:
         rows.append(("tensors", carrier))
     return rows + [(label, text) for label, text in config.work(lambda total: shares(total, config, size))]
 
 
-def plan_lines(workload: str, config: AnyConfig, size: int, device: str, carrier: str = "") -> list[str]:
+def plan_lines(workload: str, config: AnyConfig, size: int, device: str, sync: Sync, carrier: str = "") -> list[str]:
     """The plan as lines to print."""
-    return [f"{label:12} {text}" for label, text in plan_rows(workload, config, size, device, carrier)]
+    return [f"{label:12} {text}" for label, text in plan_rows(workload, config, size, device, sync, carrier)]

@@ -88,7 +88,7 @@ class Resumption:
         manifest = checkpoint.expected_manifest(path, self._expected())
         refuse_other_record(str(path), manifest.lookup("data"), self.learner.data_record)
         if manifest.lookup("sync") == "exact":
-            arithmetic.refuse_other(str(path), manifest.lookup(COMPUTED_WITH), self.config.run, self.world)
+            self._compare_arithmetic(path, manifest)
         try:
             state = checkpoint.read_state(path, manifest)
         except NoValidCheckpoint as damage:
@@ -98,6 +98,21 @@ class Resumption:
         if not problem and state.get("steps", manifest.step) != manifest.step:
             problem = f"state.json: steps is {state['steps']}, and {manifest.step} in manifest.json"
         return problem or self._misfit(path, manifest, state)
+
+    def _compare_arithmetic(self, path: Path, manifest: Manifest) -> None:
+        """Raise UserError if the run would not go on to the same bits although it was asked to be exact."""
+        if self.world.sync == "fast":
+            if self.config.run.sync == "auto":
+                self._say_once(f"{path}: was made in exact, which is not the default here: it goes on in fast")
+            return
+        changed = arithmetic.difference(manifest.lookup(COMPUTED_WITH), self.config.run, self.world)
+        if changed and self.config.run.sync == "exact":
+            raise UserError(
+                f"{path}: {changed}, so exact could not continue to the same bits; resume it where it was made or with "
+                "--sync fast, or start a new run there with --branch-from"
+            )
+        if changed:
+            self._say_once(f"{path}: {changed}: it goes on, to other bits than there; with --sync exact it would not")
 
     def _expected(self) -> dict[str, Any]:
         return {"workload": self.workload, "lanes": self.world.lanes.total}

@@ -131,6 +131,7 @@ class Session:
         facts = replace(
             self._facts,
             ranks=self._world.size,
+            sync=self._world.sync,
             total_steps=learner.total_steps,
             score_name=learner.score_name,
             lower_is_better=learner.lower_is_better,
@@ -249,7 +250,7 @@ def train(
     `step_back`: an earlier checkpoint to resume from. `reader`: the workload, for a `load_model`. `facts`: the preset
     and what differs from it, for lists of runs. `detail`: how much is shown.
     """
-    world = world.with_lanes(config.effective_lanes, config.run.sync)
+    world = world.with_lanes(config.effective_lanes, config.sync_on(world.device.type))
     with arithmetic.restored(), opened(run, world) as may_publish:
         arithmetic.fix(config.run, world)
         display = open_display(world, config.headline, detail)

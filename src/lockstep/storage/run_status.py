@@ -25,6 +25,8 @@ class RunFacts:
     """The settings that differ from the preset's, with their values."""
     ranks: int = 0
     """Ranks that train it, or trained it last; 0 = not known."""
+    sync: str = ""
+    """How they are kept equal, fast or exact; empty = not known."""
     total_steps: int = 0
     """Steps after which it is complete; 0 = not known."""
     score_name: str = ""
@@ -82,6 +84,7 @@ def _facts(content: Any) -> RunFacts:
         preset=_word(content.get("preset")),
         changed=_settings(changed) if isinstance(changed, dict) else {},
         ranks=_count(content.get("ranks")),
+        sync=_word(content.get("sync")),
         total_steps=_count(content.get("total_steps")),
         score_name=_word(content.get("score_name")),
         lower_is_better=content.get("lower_is_better") is True,

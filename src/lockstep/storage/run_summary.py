@@ -44,6 +44,8 @@ class RunSummary:
     """The settings that differ from the preset's."""
     updated: float
     """When its status last changed, in seconds since 1970."""
+    sync: str = ""
+    """How its ranks are kept equal, fast or exact; empty if that is not known."""
 
     @property
     def best(self) -> float | None:
@@ -86,6 +88,7 @@ def summary(run: RunDirectory) -> RunSummary:
         preset=facts.preset,
         state=state,
         ranks=facts.ranks,
+        sync=facts.sync,
         step=status.step,
         total_steps=facts.total_steps,
         seconds=status.seconds,

@@ -138,7 +138,8 @@ class Library:
             mark = tuple((member.name, log.reading) for member, log in zip(members, logs, strict=True))
             used[mark] = self._followers.get(mark) or AgreementFollower()
             about = self._watched[members[0].name].facts
-            sync = about.settings.get("sync", "")
+            known = about.summary.sync if about.summary is not None else ""
+            sync = known or about.settings.get("sync", "")
             agreement = asdict(used[mark].look(members, sync))
             found.append(agreement | {"workload": about.workload, "sync": sync, SEED: about.settings.get(SEED)})
         self._followers = used

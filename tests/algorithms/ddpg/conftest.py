@@ -81,7 +81,7 @@ def _config(**changes):
 
 def _learner(world=None, pool=None, pool_update_every=0, **changes):
     config = _config(**changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu"))
     problem = TeamProblem(
         name="matching",
         observation_shape=(AGENTS, ACTIONS + 1),

@@ -68,7 +68,7 @@ ECHO = EnvProblem(name="echo", observation_shape=(2,), actions=Continuous(2), ma
 
 def make(world=None, problem=ECHO, **changes):
     config = CONFIG.replace(**changes)
-    return PPO().build(config, (world or World()).with_lanes(config.effective_lanes, config.run.sync), problem)
+    return PPO().build(config, (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu")), problem)
 
 
 def test_continuous_actions_are_learned():

@@ -97,7 +97,7 @@ def make(world=None, problem=LEVELS, function=None, **changes):
     kind, name = (AutoSettings, "") if function is None else (FunctionSettings, f"{__file__}:{function}")
     layout = Layout(PPOSettings, network=kind, network_name=name)
     config = layout.config({**VALUES, **({} if function else SMALL), **changes})
-    return PPO().build(config, (world or World()).with_lanes(config.effective_lanes, config.run.sync), problem)
+    return PPO().build(config, (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu")), problem)
 
 
 def hash_of(learner):

@@ -97,7 +97,7 @@ class Recall:
 
 def make(world=None, cuts=False, separate=False, **changes):
     config = CONFIG.replace(learning_rate_critic=2e-2 if separate else None, **changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu"))
     network = LSTMPolicy(2, 2, 16, separate=separate, head_sizes=(16,))
     start_recurrent(network, network.actor, network.critic, torch.Generator().manual_seed(config.run.seed))
     problem = EnvProblem(

@@ -52,7 +52,7 @@ def configured(**values):
 def build(world=None, sizes=(50, 0, 21, 30), data_digest="", network=None, **changes):
     settings = {"epochs": 3, "batch_size": 16, "eval_batch_size": 16, "lanes": 4, "lr_schedule": "constant"}
     config = configured(**settings | changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu"))
     validation = Points((9, 0, 14, 3), seed=2)
     problem = DataProblem(name="points", train=Points(sizes), validation=validation, data_digest=data_digest)
     return Supervised().learner(config, world, problem, network or Net())

@@ -94,7 +94,7 @@ def _config(**changes):
 
 def _learner(world=None, ends=False, tasks=1, actions=None, **changes):
     config = _config(**changes)
-    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu"))
     made = []
 
     def make_env(index, seed):

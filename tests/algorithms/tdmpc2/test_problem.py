@@ -78,7 +78,7 @@ def test_environments_without_a_step_count_get_one():
 
 def test_any_problem_with_continuous_actions_is_learned_and_resumes_bitwise_identically(make_config):
     config = make_config(n_steps=5, seed_steps=40)
-    world = World().with_lanes(config.effective_lanes, config.run.sync)
+    world = World().with_lanes(config.effective_lanes, config.sync_on("cpu"))
     undisturbed, resumed = (TDMPC2().build(config, world, counting()) for _ in range(2))
     for _ in range(2):
         undisturbed.step()

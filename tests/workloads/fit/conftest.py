@@ -16,7 +16,7 @@ def build(model, train, val, world=None, metrics=None, loss="cross_entropy", **s
     values = {"batch_size": 16, "epochs": 3, "lanes": 4, "lr_schedule": "constant", "patience": 0, "device": "cpu"}
     workload = registry.load("fit")
     config = workload.config(**values | settings)
-    world = (world or World()).with_lanes(config.effective_lanes, config.run.sync)
+    world = (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu"))
     return workload.build(config, world)
 
 

@@ -29,7 +29,7 @@ def guide(arguments):
 
 def make(**changes):
     config = debug(**changes)
-    return SNAKES.build(config, World().with_lanes(config.effective_lanes, config.run.sync))
+    return SNAKES.build(config, World().with_lanes(config.effective_lanes, config.sync_on("cpu")))
 
 
 @pytest.mark.parametrize("name", SNAKES.presets)

@@ -18,7 +18,7 @@ DEBUG = TRADING.preset("debug")
 
 
 def learner_of(config, world=None):
-    return TRADING.build(config, (world or World()).with_lanes(config.effective_lanes, config.run.sync))
+    return TRADING.build(config, (world or World()).with_lanes(config.effective_lanes, config.sync_on("cpu")))
 
 
 def test_the_guides_flags_are_accepted():
@@ -108,7 +108,7 @@ def train_and_save(world, text, folder):
     config = TRADING.read_config(text)
     learner = learner_of(config, world)
     learner.step()
-    own = world.with_lanes(config.effective_lanes, config.run.sync)
+    own = world.with_lanes(config.effective_lanes, config.sync_on("cpu"))
     checkpoint.save(folder, learner.state(), world=own, step=learner.steps, workload="trading", extra={})
     learner.step()
     return checkpoint.weights_hash(dict(learner.model.state_dict()))
@@ -118,7 +118,7 @@ def resume(world, text, path):
     """Continue from a checkpoint. Called by every rank."""
     config = TRADING.read_config(text)
     learner = learner_of(config, world)
-    learner.load(checkpoint.load(path, world.with_lanes(config.effective_lanes, config.run.sync).lanes.mine))
+    learner.load(checkpoint.load(path, world.with_lanes(config.effective_lanes, config.sync_on("cpu")).lanes.mine))
     learner.step()
     return checkpoint.weights_hash(dict(learner.model.state_dict()))
 

@@ -235,9 +235,9 @@ def _measure(plan: _Plan, options: BenchOptions) -> Bench:
         others = used_by_others()
         outlook = _look_ahead(plan, options, pool, kind, ours, rehearsed) if plan.predicted else None
     peers = [Peer(plan.against, count, contender.speeds) for count, contender in theirs.items()]
-    cores = this_machine().logical_cores
+    where, sync = (describe_device(device), this_machine().logical_cores), plan.config.sync_on(kind)
     likes = [Like(size, plan.likeness, contender.speeds) for size, contender in alike.items()]
-    return Bench(name, plan.preset, describe_device(device), cores, plan.threads, others, rows, peers, likes, outlook)
+    return Bench(name, plan.preset, *where, plan.threads, others, rows, peers, likes, outlook, sync)
 
 
 def _compete(

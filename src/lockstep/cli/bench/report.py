@@ -110,6 +110,8 @@ class Bench:
     likes: list[Like] = field(default_factory=list)
     prediction: Prediction | None = None
     """The forecast for larger worlds, if it was asked for."""
+    sync: str = "fast"
+    """How ranks were kept equal."""
 
     def rival(self, row: Row | Like) -> Peer | None:
         """The peer to compare with: the other program at its fastest with no more threads than these ranks have."""
@@ -141,6 +143,7 @@ def as_json(bench: Bench) -> dict[str, Any]:
         "workload": bench.workload,
         "preset": bench.preset,
         "device": bench.device,
+        "sync": bench.sync,
         "cores": bench.cores,
         "threads_per_rank": bench.threads,
         "cores_used_by_other_programs": bench.others,
@@ -269,7 +272,8 @@ def _about_work(row: Row, one: Row) -> str:
 
 
 def _speed_table(bench: Bench) -> Table:
-    title = f"{bench.workload}, preset {bench.preset}: {bench.device}, {_counted(bench.threads, 'thread')} a rank"
+    where = f"{bench.device}, {_counted(bench.threads, 'thread')} a rank"
+    title = f"{bench.workload}, preset {bench.preset}, sync {bench.sync}: {where}"
     table = Table(title=title, caption="GFLOP/s while acting and learning; peak: a large matrix product")
     for column in ("", "steps/s", "spread", "ratio", "efficiency", "GFLOP/s", "of peak"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class SnakeSettings(SnakeRules, WorkloadSettings):
     """Snake: the game and its rewards."""
 
+    exact_on: ClassVar[tuple[str, ...]] = ("cuda",)
     only_values: ClassVar[Mapping[str, str]] = {
         "policy": "CnnPolicy",
         "use_sde": "false",

@@ -28,7 +28,7 @@ def snakes_problem(config: SnakesConfig, device: torch.device) -> TeamProblem:
     boards_of_lane = config.algorithm.n_envs // config.effective_lanes
 
     def make_env(index: Tensor, seed: int) -> SnakesTeamEnv:
-        cohorts = len(index) // boards_of_lane if config.run.sync == "exact" else 1
+        cohorts = len(index) // boards_of_lane if config.sync_on(device.type) == "exact" else 1
         return training_env(settings, schedule, index, seed, device, problem.opponent_pool, cohorts)
 
     problem = TeamProblem(
