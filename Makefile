@@ -39,7 +39,7 @@ test: $(DEV_STAMP)
 	@# Most tests keep one core busy, so two halves run at once. make test PYTEST="-k words" for some of them.
 	$(MAKE) --no-print-directory -j2 --output-sync=line test-workloads test-core
 
-HALF := tests/workloads tests/distributed tests/faults tests/golden
+HALF := tests/workloads tests/distributed tests/golden
 
 test-workloads:
 	$(BIN)/python -m pytest $(HALF) $(PYTEST)
