@@ -57,12 +57,15 @@ class _Slot:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """While this holds, the model is in eval mode: layers such as dropout then do what they do in predictions."""
-    was = model.training
-    model.eval()
+    # Setting every layer takes as long as a small batch, so only what trains is set there and back.
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        model.train(was)
+        for module in training:
+            module.training = True
 
 
 class Validator:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from lockstep.compute.device_array import DeviceArray
 from lockstep.workloads.cricket.data.samples import gather
 from lockstep.workloads.cricket.features import careers
 from lockstep.workloads.cricket.features.knowledge import CareerInputs
@@ -132,24 +133,33 @@ def rows_of(games):
     return np.stack([columns[name] for name in Row._fields], 1).astype(np.int16)
 
 
-def played_out(known, games, balls=30, seed=3, workers=1, spread=(0.0, 0.0)):
+def played_out(known, games, balls=30, seed=3, spread=(0.0, 0.0)):
     learned, kinds, match = known
     at, ball, expected = before(match, learned, balls)
     model = Model(lambda s: FREQUENCIES.expand(len(s), -1), False, learned.index, learned.everything, kinds, spread)
-    return at, play_out(at, ball, model, expected, games, seed, workers)
+    return at, play_out(at, ball, model, expected, games, seed)
 
 
-def test_threads_share_the_games_out_and_change_none(known):
-    alone, shared = (played_out(known, 7, workers=workers)[1] for workers in (1, 3))
-    assert alone.first.tolist() == shared.first.tolist() and alone.second.tolist() == shared.second.tolist()
-    assert alone.target.tolist() == shared.target.tolist()
+def test_games_on_a_device_are_those_of_numpy(known):
+    """A GPU's way, computed by PyTorch on the CPU."""
+    learned, kinds, match = known
+    for balls, reads_balls in ((30, False), (200, True)):
+        at, ball, expected = before(match, learned, balls)
+        seen = {}
 
+        def predict(samples, kept=seen):
+            kept.setdefault("first", samples)
+            return FREQUENCIES.expand(len(samples), -1)
 
-@pytest.mark.parametrize(("kind", "workers"), [("cpu", 1), ("cuda", 8)])
-def test_how_games_are_batched_depends_on_the_device_and_not_on_the_threads(monkeypatch, kind, workers):
-    for threads in (1, 3):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert simulation.workers_beside(torch.device(kind)) == workers
+        model = Model(predict, reads_balls, learned.index, learned.everything, kinds, (0.05, 0.03))
+        ends = []
+        for numbers in (np.arange(60), DeviceArray(torch.arange(60))):
+            seen.clear()
+            ends.append((simulation.batch(at, ball, model, expected, numbers, 3), seen["first"]))
+        (theirs, before_it), (ours, on_device) = ends
+        same(on_device, before_it)
+        for name in ("first", "second", "target"):
+            assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
 
 
 def test_a_game_does_not_depend_on_how_many_are_played(known):

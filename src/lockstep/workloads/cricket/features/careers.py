@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.compute.device_array import array_of, look_up, tensor_of
 from lockstep.workloads.cricket.columns import CAREER_COLUMNS, CAREER_WIDTH, ROLES
 from lockstep.workloads.cricket.features.knowledge import CareerInputs, Knowledge, members
 from lockstep.workloads.cricket.features.roles import batting_role
@@ -43,16 +44,14 @@ def career(
 
     `known`: by entity, outcomes counted for each row (len(rows), 7), if rows differ in what they may know.
     """
-    result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16)
-    member = {
-        name: torch.as_tensor(index) for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows)
-    }
+    result = torch.empty(len(rows), CAREER_WIDTH, dtype=torch.float16, device=knowledge.device)
+    member = {name: tensor_of(index) for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows)}
     year, years = inputs.cells["year"]
     for node, entity in _NODES.items():
         # A non-striker is described as a batter.
         kind = "striker" if entity == "nonstriker" else entity
-        ids = torch.as_tensor(inputs.of_entity(entity)[rows])
-        this_year = ids * years + torch.as_tensor(year[rows])
+        ids = tensor_of(inputs.of_entity(entity)[rows])
+        this_year = ids * years + tensor_of(year[rows])
         parts = [
             _record(knowledge, knowledge.counts[kind])[ids] if known is None else _record(knowledge, known[entity]),
             knowledge.effects[kind][ids] + knowledge.effects[f"{kind}_year"][this_year],
@@ -75,7 +74,7 @@ def prior(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Tenso
 def shifts(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> Iterator[tuple[str, Tensor]]:
     """Each effect of the additive model by name, and its shift of the log-odds (len(rows), 7)."""
     for name, index, _ in members(inputs, knowledge.spin, _sizes(knowledge), rows):
-        yield name, knowledge.effects[name][torch.as_tensor(index)]
+        yield name, knowledge.effects[name][tensor_of(index)]
 
 
 def today(scoreboard: Scoreboard, expected: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
@@ -115,7 +114,8 @@ def deviation(where: tuple[str, str], surprise: np.ndarray, spread: np.ndarray) 
 
 def roles(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> np.ndarray:
     """(len(rows), 3): roles of striker, non-striker and bowler; for unknown players inferred from the scorecard."""
-    known = [knowledge.roles.numpy()[inputs.of_entity(entity)[rows]] for entity in ("striker", "nonstriker", "bowler")]
+    table = array_of(knowledge.roles)
+    known = [look_up(table, inputs.of_entity(entity)[rows]) for entity in ("striker", "nonstriker", "bowler")]
     for column, position in enumerate(inputs.scoreboard.batting_positions):
         unknown = known[column] == _UNKNOWN
         known[column][unknown] = batting_role(position[rows][unknown])
@@ -125,7 +125,7 @@ def roles(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> np.nd
 
 def bowling_types(inputs: CareerInputs, knowledge: Knowledge, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Probabilities that the bowler bowls pace and spin; both 0 if nothing is known."""
-    spin = knowledge.spin.numpy()[inputs.of_entity("bowler")[rows]]
+    spin = look_up(array_of(knowledge.spin), inputs.of_entity("bowler")[rows])
     # Exactly 0.5 marks players without any evidence (see `spin_share`).
     known = spin != 0.5
     return {"pace": np.where(known, 1 - spin, 0), "spin": np.where(known, spin, 0)}

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep.compute.device_array import look_up
 from lockstep.workloads.cricket.features.match_state import progress_phase, required_rate
 from lockstep.workloads.cricket.features.running_sums import ratio
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
@@ -28,7 +29,7 @@ def dynamics(scoreboard: Scoreboard) -> dict[str, dict[str, np.ndarray]]:
 def _momentum(scoreboard: Scoreboard) -> np.ndarray:
     recent = scoreboard.in_innings.recent(scoreboard.book["total_runs"], _WINDOW)
     rate = ratio(recent * 6, np.minimum(scoreboard.deliveries, _WINDOW))
-    expected = _EXPECTED_RATE[progress_phase(scoreboard)]
+    expected = look_up(_EXPECTED_RATE, progress_phase(scoreboard))
     return np.where(scoreboard.deliveries > 0, np.clip(rate / expected - 1, -1, 1), 0)
 
 
@@ -49,7 +50,7 @@ def _dot_pressure(scoreboard: Scoreboard) -> dict[str, np.ndarray]:
 
     # A dot ball adds pressure, a boundary releases it.
     pressure = scoreboard.dot.astype(np.float64) - scoreboard.boundary
-    weighted, weights = np.zeros(len(so_far)), np.zeros(len(so_far))
+    weighted, weights = (np.zeros(len(so_far), like=so_far) for _ in range(2))
     for lag in range(1, _WINDOW + 1):
         weighted += innings.lagged(pressure, lag) * _DECAY ** (lag - 1)
         weights += np.where(so_far >= lag, _DECAY ** (lag - 1), 0)

@@ -30,7 +30,7 @@ def ball_features(scoreboard: Scoreboard) -> np.ndarray:
         # Which end the ball was bowled from: ends alternate with overs.
         "over_parity": book["over"] % 2,
     }
-    result = np.empty((*kind.shape, len(BALL_FEATURES)), np.float16)
+    result = np.zeros((*kind.shape, len(BALL_FEATURES)), np.float16, like=kind)
     for place, name in enumerate(BALL_FEATURES):
         result[..., place] = columns[name]
     return result

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.compute.device_array import array_of, look_up
 from lockstep.workloads.cricket.columns import ENTITIES
 from lockstep.workloads.cricket.features.contexts import Cells, contexts, phase_of_over
 from lockstep.workloads.cricket.features.entities import EntityIndex
@@ -100,6 +101,15 @@ class Knowledge:
             counts[entity][0] = 0
         return Knowledge(counts, fit_effects(label, effects), torch.as_tensor(roles), spin)
 
+    @property
+    def device(self) -> torch.device:
+        """Where all of it is."""
+        return self.roles.device
+
+    def to(self, device: torch.device) -> "Knowledge":
+        """The same on another device."""
+        return Knowledge.from_tensors({name: value.to(device) for name, value in self.tensors().items()})
+
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for storage."""
         parts = {f"count.{name}": value for name, value in self.counts.items()}
@@ -128,7 +138,7 @@ def members(
     """Every effect: its name, the member that each row belongs to, and the number of members; in fitting order."""
     phase, (year, years) = inputs.phase[rows], inputs.cells["year"]
     ids = {entity: inputs.of_entity(entity)[rows] for entity in COUNTED}
-    spins = (spin.numpy() > 0.5).astype(np.int64)[ids["bowler"]]
+    spins = (look_up(array_of(spin), ids["bowler"]) > 0.5).astype(np.int64)
     found = [(name, cell[rows], size) for name, (cell, size) in inputs.cells.items()]
     for entity, size in entity_sizes(sizes).items():
         found.append((entity, ids[entity], size))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep.compute.device_array import look_up
 from lockstep.workloads.cricket.columns import ROLES
 from lockstep.workloads.cricket.features.contexts import phase_of_over
 from lockstep.workloads.cricket.features.scoreboard import Scoreboard
@@ -21,7 +22,7 @@ _MIDDLE = 1
 
 def batting_role(position: np.ndarray) -> np.ndarray:
     """The role of a batter by place in the order (0 = first)."""
-    return _BATTING[np.searchsorted(_BATTING_STARTS, position, side="right")]
+    return look_up(_BATTING, np.searchsorted(_BATTING_STARTS, position, side="right"))
 
 
 def infer_roles(scoreboard: Scoreboard, people: np.ndarray, rows: np.ndarray, size: int) -> np.ndarray:

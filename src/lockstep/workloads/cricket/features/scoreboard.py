@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.compute.device_array import look_up
 from lockstep.workloads.cricket.features.batting_pair import BattingPair
 from lockstep.workloads.cricket.features.running_sums import Groups
 from lockstep.workloads.cricket.matches.match import KINDS, OVERS, Match
@@ -60,7 +61,7 @@ class Scoreboard:
     @cached_property
     def label(self) -> np.ndarray:
         """The outcome: a wicket if anybody was out or retired, otherwise by the batter's runs."""
-        by_runs = _LABEL_OF_RUNS[np.minimum(self.book["batter_runs"], 6)]
+        by_runs = look_up(_LABEL_OF_RUNS, np.minimum(self.book["batter_runs"], 6))
         return np.where(self.book["kind"] > 0, WICKET_LABEL, by_runs)
 
     @cached_property

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.compute.device_array import tensor_of
 from lockstep.workloads.cricket.columns import CAREER_WIDTH, OUTCOMES, STATE_COLUMNS, STATE_FEATURES, STATE_WIDTH
 from lockstep.workloads.cricket.features import careers
 from lockstep.workloads.cricket.features.chronicle import Chronicle
@@ -136,18 +137,19 @@ def state_columns(
 
     `prior`: (N, 7) log-probabilities of the additive model; `types`, `today`: from features/careers.py.
     """
+    device = tensor_of(prior).device
     # NaN marks columns that nothing has filled yet; the assertion below finds them.
-    state = torch.full((len(prior), STATE_WIDTH), torch.nan, dtype=torch.float16)
+    state = torch.full((len(prior), STATE_WIDTH), torch.nan, dtype=torch.float16, device=device)
     # A few node types at a time: all columns in full precision would take most of the memory.
     for features in (match_state, player_state, dynamics):
         for node, columns in features(scoreboard).items():
             for name, column in columns.items():
-                state[:, _place(node, name)] = torch.as_tensor(column.astype(np.float32))
+                state[:, _place(node, name)] = tensor_of(column.astype(np.float32))
     for name, column in types.items():
-        state[:, _place("bowler_state", name)] = torch.as_tensor(column)
-    state[:, _outcomes("score_state", "prior")] = torch.as_tensor(prior).half()
+        state[:, _place("bowler_state", name)] = tensor_of(column)
+    state[:, _outcomes("score_state", "prior")] = tensor_of(prior).half()
     for (node, name), block in today.items():
-        state[:, _outcomes(node, name)] = torch.as_tensor(block).half()
+        state[:, _outcomes(node, name)] = tensor_of(block).half()
     assert not state.isnan().any(), "a column of the state was not filled, or contains NaN"
     return state
 

@@ -11,10 +11,10 @@ M: samples, B: games.
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.compute.device_array import Array, tensor_of
 from lockstep.compute.random import normal
 from lockstep.workloads.cricket.columns import OUTCOME_RUNS
 from lockstep.workloads.cricket.features.table import DeliveryTable
@@ -56,12 +56,12 @@ def spread_of(off: Tensor, expected: Tensor) -> float:
     return float(((off**2 - expected).sum() / squares).clamp(min=0.0).sqrt()) if squares > 0 else 0.0
 
 
-def drawn(seed: int, games: np.ndarray, innings: int, deviation: float) -> Tensor:
+def drawn(seed: int, games: Array, innings: int, deviation: float) -> Tensor:
     """(B,): z of an innings of the games of these numbers (B,)."""
-    return normal(seed, "cricket day", torch.as_tensor(games), innings).double() * deviation
+    return normal(seed, "cricket day", tensor_of(games), innings).double() * deviation
 
 
 def on_this_day(probabilities: Tensor, z: Tensor) -> Tensor:
     """Probabilities (B, 7) of the outcomes on days (B,), in double precision."""
-    tilted = probabilities.double() * (z[:, None] * _RUNS).exp()
+    tilted = probabilities.double() * (z[:, None] * _RUNS.to(z.device)).exp()
     return tilted / tilted.sum(1, keepdim=True)

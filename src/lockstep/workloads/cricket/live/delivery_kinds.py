@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep.compute.device_array import look_up
 from lockstep.workloads.cricket.columns import BALL_FEATURES, OUTCOMES, PHASES
 from lockstep.workloads.cricket.features.table import DeliveryTable
 from lockstep.workloads.cricket.matches.match import KINDS
@@ -52,9 +53,9 @@ class DeliveryKinds:
 
     def draw(self, outcome: np.ndarray, phase: np.ndarray, uniform: np.ndarray) -> dict[str, np.ndarray]:
         """Fields of Row (B,) of deliveries with these outcomes; `uniform`: (B,) in [0, 1)."""
-        shares = self.shares[outcome * len(PHASES) + phase]
+        shares = look_up(self.shares, outcome * len(PHASES) + phase)
         number = (shares <= uniform[:, None]).sum(1)
-        return {name: column[number] for name, column in self.columns.items()}
+        return {name: look_up(column, number) for name, column in self.columns.items()}
 
 
 def _columns(found: np.ndarray) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from lockstep.workloads.cricket.live import day, per_ball, reasons
 from lockstep.workloads.cricket.live.delivery_kinds import DeliveryKinds
 from lockstep.workloads.cricket.live.games import Model
 from lockstep.workloads.cricket.live.report import MatchForecast
-from lockstep.workloads.cricket.live.simulation import play_out, workers_beside
+from lockstep.workloads.cricket.live.simulation import play_out
 from lockstep.workloads.cricket.live.situation import (
     NextBall,
     NotForecast,
@@ -62,7 +62,7 @@ class MatchForecaster:
 
     def __init__(self, config: CricketConfig, learner: SupervisedLearner, world: World) -> None:
         self._config, self._learner, self._world = config, learner, world
-        # For good: threads that play games out share the model, and none may set it back while another computes.
+        # For good: what is asked for one by one would set every layer there and back each time.
         learner.model.eval()
         self._predictor = Predictor(config, learner, world)
 
@@ -122,15 +122,14 @@ class MatchForecaster:
         rows = np.arange(len(match.rows))
         expected = np.exp(careers.prior(seen.inputs, knowledge, rows).numpy())
         model = Model(
-            self._predictor.probabilities,
+            self._predictor.on_device,
             self._config.network.reads_balls,
             store.index,
-            knowledge,
+            knowledge.to(self._world.device),
             self._kinds,
             self._spread,
         )
-        workers = workers_beside(self._world.device)
-        return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed, workers))
+        return replace(found, endings=play_out(at, ball, model, expected, request.simulate, request.seed))
 
     def write_steps(self, source: str, path: Path) -> int:
         """Write every predicted ball of the source's matches to a .csv, .json or .parquet file."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.compute.device_array import array_of, look_up, tensor_of
 from lockstep.compute.random import uniform
 from lockstep.workloads.cricket.columns import BALL_FEATURES, OUTCOMES
 from lockstep.workloads.cricket.data.samples import Samples
@@ -38,7 +39,7 @@ from lockstep.workloads.cricket.live.situation import (
 from lockstep.workloads.cricket.matches.match import OVERS, Row
 
 Predict = Callable[[Samples], Tensor]
-"""Maps samples to the probabilities of the outcomes (n, 7), on the CPU."""
+"""Maps samples to the probabilities of the outcomes (n, 7), on the device of the games."""
 
 _LONGEST = 250
 """Deliveries, beyond those of the file, after which an innings is cut off; the longest on record has 144."""
@@ -89,27 +90,28 @@ class Games:
     ) -> None:
         """The games start from nothing; `numbers`: (B,) of the games; `target`: (B,), 0 in a first innings."""
         games, players = len(numbers), len(at.match.players)
-        self.numbers = numbers
+        self.numbers, self._every = numbers, np.arange(games, like=numbers)
         self.longest = len(at.match.rows) + _LONGEST
         self.at, self.side, self.innings, self.target, self.allotted = at, side, innings, target, allotted
         # Unplayed deliveries look like wides: sums over a finished innings, of legal balls, dots, wickets and so on,
         # then leave them out without a mask.
-        self.columns = {name: np.zeros((games, self.longest), np.int16) for name in (*_HISTORY, "innings")}
+        self.columns = {name: self._zeros(self.longest, kind=np.int16) for name in (*_HISTORY, "innings")}
         self.columns["wides"][:], self.columns["total_runs"][:] = 1, 1
-        self.surprise, self.spread = np.zeros((2, games, self.longest, _CLASSES), np.float32)
-        self.carried = np.zeros((2, games, _CLASSES))
+        self.surprise, self.spread = (self._zeros(self.longest, _CLASSES, kind=np.float32) for _ in range(2))
+        self.carried = np.zeros((2, games, _CLASSES), like=numbers)
         """Sums of the match's earlier innings, of surprise and spread."""
-        self.runs, self.wickets, self.legal, self.came_in, self.over, self.ball = np.zeros((6, games), np.int64)
-        self.striker, self.nonstriker, self.bowler = np.zeros((3, games), np.int64)
-        self.free_hit = np.zeros(games, bool)
-        self.positions, self.entries = np.full((games, players), -1), np.zeros((games, players), np.int64)
-        self.overs, self.last_bowler = np.zeros((games, players), np.int64), np.full(games, -1)
+        self.runs, self.wickets, self.legal, self.came_in = (self._zeros() for _ in range(4))
+        self.over, self.ball, self.legal_in_over = (self._zeros() for _ in range(3))
+        self.striker, self.nonstriker, self.bowler = (self._zeros() for _ in range(3))
+        self.free_hit = self._zeros(kind=bool)
+        self.positions, self.entries = self._zeros(players) - 1, self._zeros(players)
+        self.overs, self.last_bowler = self._zeros(players), self._zeros() - 1
         self.played = 0
 
     def begin(self, seed: int) -> None:
         """Start the innings: the first two come in."""
         self.striker[:], self.nonstriker[:] = self.side.order[0], self.side.order[1]
-        self._new_over(np.arange(len(self.runs)), seed)
+        self._new_over(self._every, seed)
 
     def load(self, rows: np.ndarray, expected: np.ndarray) -> None:
         """Give every game the same deliveries, of the match; `expected`: (t, 7), by the additive model."""
@@ -117,7 +119,7 @@ class Games:
         for name, column in self.columns.items():
             column[:, :t] = rows[:, Row._fields.index(name)]
         self.played, self.runs[:] = t, self.columns["total_runs"][0, :t].sum()
-        label = self.board(np.arange(1), t).label[0]
+        label = self.board(self._every[:1], t).label[0]
         for outcome in range(_CLASSES):
             surprise, spread = careers.surprises(label == outcome, expected[:, outcome])
             self.surprise[:, :t, outcome], self.spread[:, :t, outcome] = surprise, spread
@@ -129,10 +131,11 @@ class Games:
         self.wickets[:], self.legal[:] = at.wickets, at.legal.sum()
         for place, (batter, other) in enumerate(zip(at.column("batter"), at.column("nonstriker"), strict=True)):
             for player in (batter, other):
-                self._arrive(np.arange(len(self.runs)), np.full(len(self.runs), player), int(at.legal[:place].sum()))
+                self._arrive(self._every, self._zeros() + int(player), self._zeros() + int(at.legal[:place].sum()))
         faced = np.flatnonzero(at.column("wides") == 0)
         self.free_hit[:] = bool(len(faced)) and at.column("noballs")[faced[-1]] > 0
         self.over[:], self.ball[:] = ball.over, ball.ball_in_over
+        self.legal_in_over[:] = at.legal[at.column("over") == ball.over].sum()
         self.striker[:], self.nonstriker[:], self.bowler[:] = ball.striker, ball.nonstriker, ball.bowler
         self.overs[:] = overs_bowled(at)
         if not ball.ball_in_over:
@@ -148,7 +151,7 @@ class Games:
             board = self.board(live, self.played, previous)
             probabilities, expected = self._predict(model, board, live)
             draw = [self._uniform(seed, purpose, live) for purpose in ("outcome", "delivery")]
-            running = day.on_this_day(probabilities, z[live]).cumsum(1).numpy()
+            running = array_of(day.on_this_day(probabilities, z[tensor_of(live)]), like=live).cumsum(1)
             # Rounding may leave the last sum below 1; its own outcome takes what is beyond.
             outcome = np.minimum((running <= draw[0][:, None]).sum(1), _CLASSES - 1)
             delivery = model.kinds.draw(outcome, phase_of_over(board), draw[1])
@@ -158,14 +161,14 @@ class Games:
     def board(self, live: np.ndarray, t: int, previous: LiveScoreboard | None = None) -> LiveScoreboard:
         """The scoreboard of some games before the next ball."""
         coming = {
-            "innings": np.full(len(live), self.innings),
+            "innings": self._zeros()[live] + self.innings,
             "over": self.over[live],
             "powerplay": self._powerplay(self.over[live]),
             "batter": self.striker[live],
             "nonstriker": self.nonstriker[live],
             "bowler": self.bowler[live],
             "target": self.target[live],
-            "allotted": np.full(len(live), self.allotted),
+            "allotted": self._zeros()[live] + self.allotted,
             "free_hit": self.free_hit[live],
         }
         columns = {name: column[live, :t] for name, column in self.columns.items()}
@@ -174,12 +177,12 @@ class Games:
 
     def samples(self, model: Model, board: LiveScoreboard, live: np.ndarray) -> tuple[Samples, np.ndarray]:
         """The network's input before the next ball, and the additive model's log-probabilities (n, 7)."""
-        side, rows = self.side, np.arange(len(live))
+        side, rows = self.side, np.arange(len(live), like=live)
         people = np.stack([board.current(end) for end in ("bowler", "batter", "nonstriker")], 1)
-        ids = np.empty((len(live), 6), np.int64)
-        ids[:, :3], ids[:, 3:] = side.place_ids, side.people_ids[people[:, [1, 2, 0]]]
+        ids = np.zeros((len(live), 6), np.int64, like=live)
+        ids[:, :3], ids[:, 3:] = side.place_ids, look_up(side.people_ids, people[:, [1, 2, 0]])
         inputs = CareerInputs(board, side.people_ids, ids, contexts(board), phase_of_over(board))
-        prior = careers.prior(inputs, model.knowledge, rows).numpy()
+        prior = array_of(careers.prior(inputs, model.knowledge, rows), like=live)
         types = careers.bowling_types(inputs, model.knowledge, rows)
         state = state_columns(board, prior, types, self._today(board, live))
         history = self.played if model.reads_balls else 0
@@ -189,17 +192,17 @@ class Games:
         samples = Samples(
             state=state.float(),
             career=careers.career(inputs, model.knowledge, rows, _known(inputs, model.knowledge)).float(),
-            ids=torch.as_tensor(ids),
-            roles=torch.as_tensor(careers.roles(inputs, model.knowledge, rows)),
-            innings=torch.full((len(live),), self.innings),
-            phase=torch.as_tensor(inputs.phase),
-            people=torch.as_tensor(people),
-            present=_padded(torch.ones(len(live), history, dtype=torch.bool), absent),
+            ids=tensor_of(ids),
+            roles=tensor_of(careers.roles(inputs, model.knowledge, rows)),
+            innings=tensor_of(board.current("innings")),
+            phase=tensor_of(inputs.phase),
+            people=tensor_of(people),
+            present=_padded(tensor_of(np.ones((len(live), history), bool, like=live)), absent),
             ball=_padded(_balls(board, history), absent),
-            ball_ids=_padded(torch.as_tensor(side.people_ids[past]), absent),
-            ball_people=_padded(torch.as_tensor(past), absent),
-            over=_padded(torch.as_tensor(board.book["over"][:, :history]), absent),
-            ball_in_over=_padded(torch.as_tensor(board.book["ball_in_over"][:, :history]), absent),
+            ball_ids=_padded(tensor_of(look_up(side.people_ids, past)), absent),
+            ball_people=_padded(tensor_of(past), absent),
+            over=_padded(tensor_of(board.book["over"][:, :history]), absent),
+            ball_in_over=_padded(tensor_of(board.book["ball_in_over"][:, :history]), absent),
         )
         return samples, prior
 
@@ -226,15 +229,19 @@ class Games:
         }
         return {where: careers.deviation(where, *pair).astype(np.float32) for where, pair in sums.items()}
 
+    def _zeros(self, *axes: int, kind: type = np.int64) -> np.ndarray:
+        """(B, ...), where the games' numbers are: in memory or on a GPU."""
+        return np.zeros((len(self.numbers), *axes), kind, like=self.numbers)
+
     def _going(self) -> np.ndarray:
         """(B,): whether the innings is still in progress."""
         chasing = (self.target == 0) | (self.runs < self.target)
         return (self.wickets < WICKETS) & (self.legal < self.allotted) & (self.over < OVERS) & chasing
 
-    def _arrive(self, games: np.ndarray, player: np.ndarray, legal: np.ndarray | int) -> None:
+    def _arrive(self, games: np.ndarray, player: np.ndarray, legal: np.ndarray) -> None:
         """Note place and time of batters who have not been in."""
         fresh = self.positions[games, player] < 0
-        self.entries[games[fresh], player[fresh]] = legal if isinstance(legal, int) else legal[fresh]
+        self.entries[games[fresh], player[fresh]] = legal[fresh]
         self.positions[games[fresh], player[fresh]] = self.came_in[games[fresh]]
         self.came_in[games[fresh]] += 1
 
@@ -265,36 +272,32 @@ class Games:
         first = out & (delivery["player_out"] == 0)
         one = np.where(first, coming, self.striker[live])
         other = np.where(out & ~first, coming, self.nonstriker[live])
-        ends = legal & (self._balls_of_over(live) >= BALLS)
+        self.legal_in_over[live] += legal
+        ends = legal & (self.legal_in_over[live] >= BALLS)
         crossed = ((delivery["total_runs"] - wide - noball) % 2 == 1) ^ ends
         self.striker[live], self.nonstriker[live] = np.where(crossed, other, one), np.where(crossed, one, other)
         over = live[ends]
-        self.over[over], self.ball[over] = self.over[over] + 1, 0
+        self.over[over], self.ball[over], self.legal_in_over[over] = self.over[over] + 1, 0, 0
         if len(over):
             self._new_over(over, seed)
 
     def _coming(self, live: np.ndarray, out: np.ndarray) -> np.ndarray:
         """(n,): who comes in; `out`: (n,), whether a wicket has fallen, without which the number is not used."""
-        order, came_in = np.array(self.side.order), self.came_in[live]
+        order, came_in = np.array(self.side.order, like=live), self.came_in[live]
         # Nobody comes in after the last wicket: the innings has ended, and the number is not used.
         coming = order[np.minimum(came_in, len(order) - 1)]
-        for place in np.flatnonzero(out & (came_in >= len(order)) & (self.wickets[live] < WICKETS)):
+        for place in np.flatnonzero(out & (came_in >= len(order)) & (self.wickets[live] < WICKETS)).tolist():
             # Everybody has been in, since somebody retired or was replaced; one who is not out comes back.
-            game = live[place]
+            game = int(live[place])
             dismissed = self.columns["player_out"][game, self.columns["wickets"][game] > 0]
-            busy = {*dismissed.tolist(), self.striker[game], self.nonstriker[game]}
+            busy = {*dismissed.tolist(), int(self.striker[game]), int(self.nonstriker[game])}
             coming[place] = next(player for player in self.side.order if player not in busy)
         return coming
-
-    def _balls_of_over(self, live: np.ndarray) -> np.ndarray:
-        same = self.columns["over"][live, : self.played] == self.over[live][:, None]
-        extra = (self.columns["wides"][live, : self.played] > 0) | (self.columns["noballs"][live, : self.played] > 0)
-        return (same & ~extra).sum(1)
 
     def _new_over(self, games: np.ndarray, seed: int) -> None:
         """Draw who bowls: of the attack, those with more overs left more often; nobody two overs in a row."""
         self.last_bowler[games] = np.where(self.over[games] > 0, self.bowler[games], -1)
-        bowlers = np.array(self.side.attack)
+        bowlers = np.array(self.side.attack, like=games)
         left = (QUOTA - self.overs[games][:, bowlers]).clip(min=0).astype(np.float64)
         # The rest of the side bowls only if nobody of the attack may, and over its quota only if nobody else may.
         left[:, ATTACK:] *= 1e-6
@@ -312,20 +315,22 @@ class Games:
 
     def _uniform(self, seed: int, purpose: str, games: np.ndarray) -> np.ndarray:
         step = self.innings * 1000 + self.played
-        return uniform(seed, f"cricket {purpose}", torch.as_tensor(self.numbers[games]), step).double().numpy()
+        drawn = uniform(seed, f"cricket {purpose}", tensor_of(self.numbers[games]), step)
+        return array_of(drawn.double(), like=games)
 
 
 def _balls(board: LiveScoreboard, history: int) -> Tensor:
     """(n, history, 18): BALL_FEATURES, for a network that reads earlier balls."""
     if not history:
-        return torch.zeros(len(board.current("over")), 0, len(BALL_FEATURES))
-    return torch.as_tensor(ball_features(board)).float()
+        over = board.current("over")
+        return tensor_of(np.zeros((len(over), 0, len(BALL_FEATURES)), np.float32, like=over))
+    return tensor_of(ball_features(board)).float()
 
 
 def _known(inputs: CareerInputs, knowledge: Knowledge) -> dict[str, Tensor]:
     """The counts of each game's players alone: rates of everybody would be computed anew at every ball."""
     kinds = {entity: entity for entity in COUNTED} | {"nonstriker": "striker"}
-    return {entity: knowledge.counts[kind][inputs.of_entity(entity)] for entity, kind in kinds.items()}
+    return {entity: knowledge.counts[kind][tensor_of(inputs.of_entity(entity))] for entity, kind in kinds.items()}
 
 
 def _padded(values: Tensor, absent: int) -> Tensor:

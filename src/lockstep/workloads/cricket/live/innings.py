@@ -26,7 +26,7 @@ class Earlier(Groups):
     @cached_property
     def _age(self) -> np.ndarray:
         """(B, t): how many of them ago each was, 1 for the last one."""
-        return self._member[:, ::-1].cumsum(1)[:, ::-1]
+        return np.flip(np.flip(self._member, 1).cumsum(1), 1)
 
     def before(self, values: np.ndarray) -> np.ndarray:
         """(B,): the sum of the values (B, t)."""
@@ -44,7 +44,7 @@ class Earlier(Groups):
 
     def lagged(self, values: np.ndarray, lag: int) -> np.ndarray:
         """(B,): the value `lag` deliveries ago, 0 if there was none; of all deliveries, whoever is a member."""
-        return values[:, -lag] if values.shape[1] >= lag else np.zeros(len(values))
+        return values[:, -lag] if values.shape[1] >= lag else np.zeros(len(values), like=values)
 
 
 class _Pair(BattingPair):
@@ -114,7 +114,7 @@ class LiveScoreboard(Scoreboard):
         self._match, self._coming, self._answered = match, coming, answered
         self._positions, self._entries = positions, entries
         self.book: Any = _Columns(columns)
-        everything = np.ones(columns["over"].shape, bool)
+        everything = np.ones(columns["over"].shape, bool, like=positions)
         self.in_innings = Earlier(everything)
         self.in_over = Earlier(columns["over"] == coming["over"][:, None])
 
@@ -124,12 +124,12 @@ class LiveScoreboard(Scoreboard):
 
     def of_match(self, read: Callable[[Match], Any], kind: type) -> np.ndarray:
         """(B,): a fact of the match."""
-        return np.full(len(self._positions), read(self._match), kind)
+        return self._every(read(self._match), kind)
 
     def of_other_side(self, events: Callable[[Scoreboard], np.ndarray]) -> np.ndarray:
         """(B,): the sum of some events over the innings that this one answers."""
         if self._answered is None:
-            return np.zeros(len(self._positions))
+            return self._every(0.0, float)
         other, games = self._answered
         return events(other).sum(1)[games]
 
@@ -139,17 +139,17 @@ class LiveScoreboard(Scoreboard):
         batter, nonstriker = self.book["batter"], self.book["nonstriker"]
         one, other = (self.current(end)[:, None] for end in ("batter", "nonstriker"))
         same = ((batter == one) & (nonstriker == other)) | ((batter == other) & (nonstriker == one))
-        return Earlier(np.logical_and.accumulate(same[:, ::-1], 1)[:, ::-1])
+        return Earlier(np.flip(np.logical_and.accumulate(np.flip(same, 1), 1), 1))
 
     @cached_property
     def deliveries(self) -> np.ndarray:
         """(B,): deliveries so far."""
-        return np.full(len(self._positions), self.book["over"].shape[1])
+        return self._every(self.book["over"].shape[1], np.int64)
 
     @cached_property
     def super_over(self) -> np.ndarray:
         """(B,): never; super overs are not played out."""
-        return np.zeros(len(self._positions), bool)
+        return self._every(False, bool)
 
     @cached_property
     def target(self) -> np.ndarray:
@@ -178,10 +178,13 @@ class LiveScoreboard(Scoreboard):
 
     def by_player(self, *columns: str) -> Groups:
         """Earlier deliveries of the players in these columns."""
-        member = np.ones(self.book["over"].shape, bool)
+        member = np.ones(self.book["over"].shape, bool, like=self._positions)
         for column in columns:
             member &= self.book[column] == self.current(column)[:, None]
         return Earlier(member)
+
+    def _every(self, value: Any, kind: type) -> np.ndarray:
+        return np.full(len(self._positions), value, kind, like=self._positions)
 
 
 def _in_turn(ends: list[np.ndarray]) -> np.ndarray:

@@ -137,4 +137,8 @@ class Predictor:
 
     def probabilities(self, samples: Samples) -> Tensor:
         """(B, 7), on the CPU."""
-        return self._learner.predict(samples.to(self._world.device)).exp().float().cpu()
+        return self.on_device(samples).cpu()
+
+    def on_device(self, samples: Samples) -> Tensor:
+        """(B, 7), where the network computes."""
+        return self._learner.predict(samples.to(self._world.device)).exp().float()
