@@ -35,6 +35,17 @@ def test_a_scripted_hand_reaches_its_goal():
     assert max(successes) == 1.0
 
 
+def test_a_film_shows_the_floor_below_the_table():
+    simulation = MetaWorldSimulation("mw-reach")
+    simulation.reset(1)
+    try:
+        frame = simulation.render(128, 160).astype(float)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        pytest.skip(f"no OpenGL here: {error}")
+    # Above the horizon everything is of one grey; below are tiles, the table's legs and the arm's pedestal.
+    assert frame[:10].std() < 5 < frame[-10:].std()
+
+
 def test_a_task_trains_and_resumes_to_the_same_bits():
     config = Control().preset("debug").replace(task="mw-reach", num_envs=2, lanes=2, seed_steps=20, threads=1)
     whole, half, rest = (open_learner(World(), "control", to_yaml(config)) for _ in range(3))

@@ -88,7 +88,7 @@ def test_goals_follow_from_the_seed_and_an_episode_is_replayed():
     assert np.array_equal(one.step(action).observation, other.step(action).observation)
 
 
-def test_a_film_loads_the_scene_once(monkeypatch):
+def test_a_film_loads_the_scene_once_and_stands_upright(monkeypatch):
     loaded = []
 
     class Renderer:
@@ -99,12 +99,16 @@ def test_a_film_loads_the_scene_once(monkeypatch):
             assert camera == "corner2"
 
         def render(self):
-            return np.full((*loaded[-1], 3), 7, np.uint8)
+            frame = np.zeros((*loaded[-1], 3), np.uint8)
+            frame[0, 0] = 7
+            return frame
 
     monkeypatch.setattr(mujoco, "Renderer", Renderer)
     simulation = MetaWorldSimulation("mw-reach")
     frames = [simulation.render(*size) for size in ((8, 8), (4, 6), (4, 6))]
     assert loaded == [(8, 8), (4, 6)] and frames[-1].shape == (4, 6, 3)
+    # That camera hangs upside down.
+    assert frames[-1][-1, -1].tolist() == [7, 7, 7] and frames[-1].sum() == 21
 
 
 def test_the_last_step_of_an_episode_reports_its_success():

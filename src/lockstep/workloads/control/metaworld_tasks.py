@@ -52,7 +52,8 @@ class MetaWorldSimulation(Replayed):
             self._renderers[height, width] = mujoco.Renderer(self._env.model, height, width)
         renderer = self._renderers[height, width]
         renderer.update_scene(self._env.data, camera="corner2")
-        return renderer.render()
+        # Meta-World mounts this camera upside down.
+        return np.ascontiguousarray(renderer.render()[::-1, ::-1])
 
 
 def _make(task: str) -> Any:
