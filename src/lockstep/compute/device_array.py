@@ -20,6 +20,11 @@ _TYPES = {
     for name in ("bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 }
 _NUMPY_TYPES = {own: theirs for theirs, own in _TYPES.items()}
+_RANGES = {
+    kind: range(torch.iinfo(kind).min, torch.iinfo(kind).max + 1)
+    for kind in (torch.int8, torch.int16, torch.int32, torch.int64)
+}
+_NUMBERS = (bool, int, float)
 Array = Any
 """A NumPy array or a DeviceArray."""
 
@@ -62,6 +67,10 @@ class DeviceArray(NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self.tensor)
 
+    def __bool__(self) -> bool:
+        # Of one element; PyTorch refuses several, as NumPy does.
+        return bool(self.tensor)
+
     def __getitem__(self, key: Any) -> "DeviceArray":
         return DeviceArray(self.tensor[self._index(key)])
 
@@ -73,7 +82,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def astype(self, kind: Any) -> "DeviceArray":
         """The same numbers as another type."""
-        return DeviceArray(self.tensor.to(_TYPES[np.dtype(kind)]))
+        return DeviceArray(self.tensor.to(_TYPES[np.dtype(kind)], copy=True))
 
     def reshape(self, *shape: int) -> "DeviceArray":
         """The same elements with other axes."""
@@ -91,7 +100,7 @@ class DeviceArray(NDArrayOperatorsMixin):
     def min(self, axis: int, initial: int) -> "DeviceArray":
         """The least element along an axis, at most `initial`."""
         if not self.tensor.shape[axis]:
-            return DeviceArray(self.tensor.sum(axis).fill_(initial))
+            return DeviceArray(_as(self.tensor.sum(axis).fill_(initial), self.tensor.dtype))
         return DeviceArray(self.tensor.amin(axis).clamp(max=initial))
 
     def cumsum(self, axis: int) -> "DeviceArray":
@@ -100,24 +109,29 @@ class DeviceArray(NDArrayOperatorsMixin):
             return DeviceArray(self.tensor.cumsum(axis))
         # In order, as NumPy adds: PyTorch's own sums of floats on a GPU may come out differently each time.
         running = list(self.tensor.unbind(axis))
+        if not running:
+            return self
         for place in range(1, len(running)):
             running[place] = running[place - 1] + running[place]
         return DeviceArray(torch.stack(running, axis))
 
     def clip(self, min: float | None = None, max: float | None = None) -> "DeviceArray":
         """The same elements within bounds."""
-        return DeviceArray(self.tensor.clamp(min, max))
+        return DeviceArray(_clip(self, self, min, max))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's functions of elements, its operators among them."""
         if method == "accumulate" and ufunc is np.logical_and:
-            return DeviceArray((~tensor_of(inputs[0])).cumsum(options["axis"]) == 0)
-        if method != "__call__" or ufunc not in _BY_ELEMENT or options.keys() - {"out"}:
+            return DeviceArray((~tensor_of(inputs[0]).bool()).cumsum(options.get("axis", 0)) == 0)
+        known = method == "__call__" and ufunc in _BY_ELEMENT and not options.keys() - {"out"}
+        if not known or not all(isinstance(out, DeviceArray) for out in options.get("out", ())):
             return NotImplemented
         *taken, given = _resolved(ufunc, tuple([_kind(value) for value in inputs]))
         operands = [self._operand(value, kind) for value, kind in zip(inputs, taken, strict=True)]
         result = _as(_BY_ELEMENT[ufunc](*operands), given)
         if out := options.get("out"):
+            if not np.can_cast(_NUMPY_TYPES[given], out[0].dtype, "same_kind"):
+                raise TypeError(f"{ufunc.__name__}: {_NUMPY_TYPES[given]} does not fit into {out[0].dtype}")
             out[0].tensor.copy_(result)
             return out[0]
         return DeviceArray(result)
@@ -140,12 +154,19 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def _operand(self, value: Any, kind: torch.dtype) -> Any:
         # Python's numbers are PyTorch's, too, and need no memory on the device.
-        return value if type(value) in (bool, int, float) else _as(self._tensor(value), kind)
+        if type(value) not in _NUMBERS:
+            return _as(self._tensor(value), kind)
+        if type(value) is int and kind in _RANGES and value not in _RANGES[kind]:
+            raise OverflowError(f"{value} is not a number of type {_NUMPY_TYPES[kind]}")
+        return value
 
     def _index(self, key: Any) -> Any:
         if isinstance(key, tuple):
             return tuple(self._index(part) for part in key)
-        return self._tensor(key) if isinstance(key, DeviceArray | np.ndarray | list) else key
+        if not isinstance(key, DeviceArray | np.ndarray | list):
+            return key
+        found = self._tensor(key)
+        return found if found.dtype is torch.bool else found.long()
 
 
 _BY_ELEMENT: dict[np.ufunc, Callable[..., Tensor]] = {
@@ -197,7 +218,9 @@ def _common(values: Sequence[Any]) -> torch.dtype:
 
 def _where(array: DeviceArray, condition: Any, one: Any, other: Any) -> Tensor:
     kind = _common([one, other])
-    return _as(torch.where(array._tensor(condition), array._operand(one, kind), array._operand(other, kind)), kind)
+    # PyTorch would make single precision of two numbers.
+    first = _full(array, (), one, _NUMPY_TYPES[kind]) if type(one) in _NUMBERS else array._operand(one, kind)
+    return _as(torch.where(array._tensor(condition), first, array._operand(other, kind)), kind)
 
 
 def _stack(array: DeviceArray, parts: Sequence[Any], axis: int = 0) -> Tensor:
@@ -210,23 +233,25 @@ def _take_along(array: DeviceArray, table: Any, index: Any, axis: int) -> Tensor
 
 
 def _searchsorted(array: DeviceArray, edges: Any, values: Any, side: str = "left") -> Tensor:
-    kind = _common([np.asarray(edges), values])
+    edges = edges if isinstance(edges, DeviceArray) else np.asarray(edges)
+    kind = _common([edges, values])
     ordered, found = (_as(array._tensor(part), kind) for part in (edges, values))
     return torch.searchsorted(ordered, found.contiguous(), side=side)
 
 
-def _clip(array: DeviceArray, values: Any, least: float, most: float) -> Tensor:
-    return _as(array._tensor(values), _common([values, least, most])).clamp(least, most)
+def _clip(array: DeviceArray, values: Any, least: float | None, most: float | None) -> Tensor:
+    given = [bound for bound in (least, most) if bound is not None]
+    return _as(array._tensor(values), _common([values, *given])).clamp(least, most)
 
 
 def _einsum(array: DeviceArray, equation: str, *operands: Any) -> Tensor:
-    parts = [array._tensor(operand).double() for operand in operands]
     # In double precision: a GPU may multiply float32 with fewer bits.
+    parts = [array._tensor(operand).double() for operand in operands]
     return torch.einsum(equation, *parts).to(_common(operands))
 
 
-def _array(array: DeviceArray, values: Any, dtype: Any = None) -> Tensor:
-    return array._tensor(np.asarray(values, dtype))
+def _array(array: DeviceArray, values: Any) -> Tensor:
+    return array._tensor(np.array(values))
 
 
 def _full(array: DeviceArray, shape: Any, value: Any, dtype: Any = None) -> Tensor:

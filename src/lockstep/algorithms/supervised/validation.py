@@ -56,8 +56,11 @@ class _Slot:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """While this holds, the model is in eval mode: layers such as dropout then do what they do in predictions."""
-    # Setting every layer takes as long as a small batch, so only what trains is set there and back.
+    """While this holds, the model is in eval mode: layers such as dropout then do what they do in predictions.
+
+    Layers that were in eval mode before stay so. Their flags are set directly: `train` would take as long as a small
+    batch, and would set all layers alike.
+    """
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False

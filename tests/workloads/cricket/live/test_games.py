@@ -141,25 +141,53 @@ def played_out(known, games, balls=30, seed=3, spread=(0.0, 0.0)):
 
 
 def test_games_on_a_device_are_those_of_numpy(known):
-    """A GPU's way, computed by PyTorch on the CPU."""
+    """A GPU's way, computed by PyTorch on the CPU: every ball looks the same, and the games end alike."""
     learned, kinds, match = known
     for balls, reads_balls in ((30, False), (200, True)):
         at, ball, expected = before(match, learned, balls)
-        seen = {}
+        seen = []
 
         def predict(samples, kept=seen):
-            kept.setdefault("first", samples)
+            kept[-1].append(samples)
             return FREQUENCIES.expand(len(samples), -1)
 
         model = Model(predict, reads_balls, learned.index, learned.everything, kinds, (0.05, 0.03))
         ends = []
-        for numbers in (np.arange(60), DeviceArray(torch.arange(60))):
-            seen.clear()
-            ends.append((simulation.batch(at, ball, model, expected, numbers, 3), seen["first"]))
-        (theirs, before_it), (ours, on_device) = ends
-        same(on_device, before_it)
+        for numbers in (np.arange(40), DeviceArray(torch.arange(40))):
+            seen.append([])
+            ends.append(simulation.batch(at, ball, model, expected, numbers, 3))
+        for by_numpy, on_device in zip(*seen, strict=True):
+            same(on_device, by_numpy)
+            for name in ("people", "present", "ball_people"):
+                assert torch.equal(getattr(on_device, name), getattr(by_numpy, name))
+        by_numpy, on_device = ends
         for name in ("first", "second", "target"):
-            assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
+            assert getattr(on_device, name).tolist() == getattr(by_numpy, name).tolist()
+
+
+@pytest.mark.gpu
+def test_games_on_a_gpu_are_those_of_numpy(known):
+    learned, kinds, match = known
+    at, ball, expected = before(match, learned, 30)
+    ends = []
+    for device in ("cpu", "cuda"):
+        model = Model(
+            lambda samples: FREQUENCIES.to(samples.state.device).expand(len(samples), -1),
+            False,
+            learned.index,
+            learned.everything.to(torch.device(device)),
+            kinds,
+        )
+        ends.append(play_out(at, ball, model, expected, 40, 3))
+    by_numpy, on_gpu = ends
+    assert on_gpu.first.tolist() == by_numpy.first.tolist() and on_gpu.second.tolist() == by_numpy.second.tolist()
+
+
+def test_batches_change_no_game(known, monkeypatch):
+    whole = played_out(known, 7)[1]
+    monkeypatch.setattr(simulation, "_BATCH", 3)
+    parts = played_out(known, 7)[1]
+    assert parts.first.tolist() == whole.first.tolist() and parts.second.tolist() == whole.second.tolist()
 
 
 def test_a_game_does_not_depend_on_how_many_are_played(known):

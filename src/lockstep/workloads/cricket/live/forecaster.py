@@ -62,7 +62,7 @@ class MatchForecaster:
 
     def __init__(self, config: CricketConfig, learner: SupervisedLearner, world: World) -> None:
         self._config, self._learner, self._world = config, learner, world
-        # For good: what is asked for one by one would set every layer there and back each time.
+        # Once for all: otherwise each prediction would switch the layers there and back.
         learner.model.eval()
         self._predictor = Predictor(config, learner, world)
 
@@ -121,11 +121,13 @@ class MatchForecaster:
             return replace(found, note="its target was revised, which the model does not know: not played out")
         rows = np.arange(len(match.rows))
         expected = np.exp(careers.prior(seen.inputs, knowledge, rows).numpy())
+        # Features need double precision, which Apple's GPUs do not have: there only the network computes on them.
+        place = self._world.device if self._world.device.type == "cuda" else torch.device("cpu")
         model = Model(
-            self._predictor.on_device,
+            lambda samples: self._predictor.on_device(samples).to(place),
             self._config.network.reads_balls,
             store.index,
-            knowledge.to(self._world.device),
+            knowledge.to(place),
             self._kinds,
             self._spread,
         )

@@ -1,7 +1,7 @@
 """One innings of many games, played ball by ball in lockstep, each ball drawn from what the network predicts.
 
-Random numbers are drawn by counter from (seed, purpose, game, delivery): a game is the same whichever others are played
-with it. B: games, n: games whose innings is in progress, P: players of the match, t: deliveries so far.
+Random numbers are drawn by counter from (seed, purpose, game, delivery): a game draws the same whichever others are
+played with it. B: games, n: games whose innings is in progress, P: players of the match, t: deliveries so far.
 """
 
 from collections.abc import Callable
@@ -129,9 +129,11 @@ class Games:
         at = self.at
         self.load(at.rows, expected)
         self.wickets[:], self.legal[:] = at.wickets, at.legal.sum()
-        for place, (batter, other) in enumerate(zip(at.column("batter"), at.column("nonstriker"), strict=True)):
-            for player in (batter, other):
-                self._arrive(self._every, self._zeros() + int(player), self._zeros() + int(at.legal[:place].sum()))
+        pairs = np.stack([at.column("batter"), at.column("nonstriker")], 1).reshape(-1)
+        for player, place in zip(*np.unique(pairs, return_index=True), strict=True):
+            came_in, legal = len(set(pairs[:place].tolist())), at.legal[: place // 2].sum()
+            self.positions[:, int(player)], self.entries[:, int(player)] = came_in, int(legal)
+        self.came_in[:] = len(set(pairs.tolist()))
         faced = np.flatnonzero(at.column("wides") == 0)
         self.free_hit[:] = bool(len(faced)) and at.column("noballs")[faced[-1]] > 0
         self.over[:], self.ball[:] = ball.over, ball.ball_in_over
@@ -161,14 +163,14 @@ class Games:
     def board(self, live: np.ndarray, t: int, previous: LiveScoreboard | None = None) -> LiveScoreboard:
         """The scoreboard of some games before the next ball."""
         coming = {
-            "innings": self._zeros()[live] + self.innings,
+            "innings": np.full(len(live), self.innings, like=live),
             "over": self.over[live],
             "powerplay": self._powerplay(self.over[live]),
             "batter": self.striker[live],
             "nonstriker": self.nonstriker[live],
             "bowler": self.bowler[live],
             "target": self.target[live],
-            "allotted": self._zeros()[live] + self.allotted,
+            "allotted": np.full(len(live), self.allotted, like=live),
             "free_hit": self.free_hit[live],
         }
         columns = {name: column[live, :t] for name, column in self.columns.items()}
@@ -240,10 +242,11 @@ class Games:
 
     def _arrive(self, games: np.ndarray, player: np.ndarray, legal: np.ndarray) -> None:
         """Note place and time of batters who have not been in."""
-        fresh = self.positions[games, player] < 0
-        self.entries[games[fresh], player[fresh]] = legal[fresh]
-        self.positions[games[fresh], player[fresh]] = self.came_in[games[fresh]]
-        self.came_in[games[fresh]] += 1
+        fresh = np.flatnonzero(self.positions[games, player] < 0)
+        games, player = games[fresh], player[fresh]
+        self.entries[games, player] = legal[fresh]
+        self.positions[games, player] = self.came_in[games]
+        self.came_in[games] += 1
 
     def _record(self, live: np.ndarray, delivery: dict[str, np.ndarray], outcome: np.ndarray, p: np.ndarray) -> None:
         place = self.played

@@ -10,8 +10,9 @@ from lockstep.workloads.cricket.live.games import Games, Model, side_of
 from lockstep.workloads.cricket.live.situation import BALLS, NextBall, Situation
 from lockstep.workloads.cricket.matches.match import OVERS
 
-_BATCH = {"cpu": 4096, "cuda": 16384}
-"""Games played at once; more are played one batch after the other, so that memory stays bounded."""
+_BATCH, _BATCH_ON_GPU = 4096, 10_000
+"""Games played at once; more are played one batch after the other, so that memory stays bounded. A GPU computes more of
+them in the same time, but not if the network reads earlier balls, whose memory grows with them."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,21 @@ def play_out(at: Situation, ball: NextBall, model: Model, expected: np.ndarray, 
 
     `expected`: (deliveries of the match, 7) probabilities by the additive model.
     """
+    device = model.knowledge.device
+    size = _BATCH_ON_GPU if device.type == "cuda" and not model.reads_balls else _BATCH
     # In any batch a game has random numbers of its own.
-    numbers = torch.arange(games, device=model.knowledge.device).split(_BATCH[model.knowledge.device.type])
+    numbers = torch.arange(games, device=device).split(size)
     parts = [batch(at, ball, model, expected, array_of(those), seed) for those in numbers]
     return Endings(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "second", "target")))
 
 
 def batch(at: Situation, ball: NextBall, model: Model, expected: np.ndarray, games: Array, seed: int) -> Endings:
     """Play the games of these numbers."""
-    now, every, none = at.match.rows[:, 0] == at.innings, np.arange(len(games), like=games), games * 0
+    now, every, no_target = at.match.rows[:, 0] == at.innings, np.arange(len(games), like=games), games * 0
     side = side_of(at, at.batting, model.index, model.knowledge, ball)
-    current = Games(at, side, games, at.innings, none + at.target, at.allotted)
+    current = Games(at, side, games, at.innings, no_target + at.target, at.allotted)
     if at.innings == 1:
-        first = Games(at, side, games, 0, none, OVERS * BALLS)
+        first = Games(at, side, games, 0, no_target, OVERS * BALLS)
         first.load(at.match.rows[~now], expected[~now])
         current.carry(first)
         current.resume(ball, expected[now])
