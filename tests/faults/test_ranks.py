@@ -7,6 +7,7 @@ import pytest
 KILLS = "; ".join(f"kill@rank=~0..1,at=~{2 * n}..{2 * n + 2},seed={n},attempt={n}" for n in range(3))
 
 
+@pytest.mark.slow
 def test_three_kills_end_in_the_undisturbed_hash_with_no_log_point_missing_or_twice(
     start, tools, undisturbed, tmp_path
 ):
@@ -16,6 +17,7 @@ def test_three_kills_end_in_the_undisturbed_hash_with_no_log_point_missing_or_tw
     assert [point["step"] for point in tools.logged(tmp_path / "run")] == [256 * update for update in range(1, 11)]
 
 
+@pytest.mark.slow
 def test_ranks_killed_while_they_save_cost_no_checkpoint_that_stood(start, tools, undisturbed, tmp_path):
     faults = "kill@place=publish,rank=0,at=2; kill@place=write,rank=1,at=9,attempt=1"
     output = start(*tools.snake(tmp_path, "run", "--ranks", "2"), faults=faults).ends()
@@ -25,6 +27,7 @@ def test_ranks_killed_while_they_save_cost_no_checkpoint_that_stood(start, tools
     assert tools.hash_of(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.slow
 def test_out_of_memory_on_one_rank_halves_the_micro_batches_of_all(start, tools, tmp_path):
     output = start(*tools.snake(tmp_path, "run", "--ranks", "2"), faults="memory@rank=1,at=3").ends()
     assert "rank 1 ran out of memory at step 768 (learning); all ranks continue" in output

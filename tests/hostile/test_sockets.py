@@ -95,6 +95,7 @@ def listening_ports(pid):
     return sorted(ports)
 
 
+@pytest.mark.slow
 def test_another_user_finds_no_door_into_a_live_run(tmp_path):
     alone = start(tmp_path, "alone")
     assert alone.wait(120) == 0, alone.stdout.read()

@@ -241,6 +241,7 @@ def train_with_terminations(world, changes, rounds):
     return weights_hash(learner.model.state_dict()), sum(ended)
 
 
+@pytest.mark.slow
 def test_many_environments_terminate_at_different_times_on_any_number_of_ranks(ranks):
     changes = {"sync": "exact", "seed_steps": 160, "pretrain_updates": 2, "mpc": True, "threads": 1}
     ((one, ended),) = ranks.run(train_with_terminations, changes, 5, ranks=1)

@@ -114,6 +114,7 @@ def trained(world, text, folder, before, after, resumed=False):
     return checkpoint.weights_hash(dict(learner.model.state_dict()))
 
 
+@pytest.mark.slow
 def test_images_give_the_same_bits_on_one_and_two_ranks_and_after_a_resume(ranks, tmp_path):
     # The buffer of 24 steps has been overwritten twice by the end, and episodes end within it.
     text = config_text(sync="exact", buffer_size=24)

@@ -364,6 +364,7 @@ def test_a_model_that_learned_from_data_is_evaluated_without_the_data(tmp_path):
         learner.step()
 
 
+@pytest.mark.slow
 def test_episodes_are_the_same_however_many_are_played_at_once(monkeypatch):
     from lockstep.algorithms.tdmpc2.planning import evaluator
 

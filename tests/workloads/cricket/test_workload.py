@@ -273,6 +273,7 @@ def test_missing_data_ends_the_command_before_anything_starts(tmp_path, monkeypa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_it_learns_from_the_league(league):
     config = league.replace(matches=24, epochs=3, learning_rate=5e-3, drop_relations="ball", patience=0)
     learner = build(config)
