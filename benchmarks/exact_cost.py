@@ -3,8 +3,9 @@
 python benchmarks/exact_cost.py snake trading --preset small
 python benchmarks/exact_cost.py cricket --preset small --turns 40 data=../shared/data/cricket/t20s_male_json.zip
 
-On a CPU of processor time, with one thread; on a GPU of wall-clock time. The updates before are not counted: kernels
-are compiled, graphs are recorded, and the learner finds out what it may compute together.
+On a CPU of processor time, with one thread; on a GPU of wall-clock time, and with the number of kernels. The updates
+before are not counted: kernels are compiled, graphs are recorded, and the learner finds out what it may compute
+together.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import statistics
 import time
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from lockstep.cli.short_runs import open_learner
 from lockstep.config.sources import to_yaml
@@ -41,9 +43,12 @@ def main() -> None:
         with RankPool(options.ranks, device=device) as pool:
             sizes = options.warm_up, options.turns, options.block
             found, *_ = pool.run(seconds, name, texts, *sizes, ranks=options.ranks, timeout=3600)
-        fast, exact = found
+        (fast, *of_fast), (exact, *of_exact) = found
         what = f"{name}, preset {options.preset}, {options.ranks} on {device}"
         print(f"{what}: an update takes {fast:.4g} s in fast, {exact:.4g} s in exact, {fast / exact:.0%}", flush=True)
+        if device == "cuda":
+            for mode, (number, spent) in zip(MODES, (of_fast, of_exact), strict=True):
+                print(f"    {mode}: {number:,.0f} kernels an update, {spent:.4g} s of the device", flush=True)
 
 
 def _settings(name: str, preset: str, settings: dict[str, str]) -> str:
@@ -51,8 +56,10 @@ def _settings(name: str, preset: str, settings: dict[str, str]) -> str:
     return to_yaml(registry.load(name).resolve(preset, overrides=words).config)
 
 
-def seconds(world: World, name: str, texts: list[str], warm_up: int, turns: int, block: int) -> list[float]:
-    """The median time of an update in each mode. Called by every rank."""
+def seconds(
+    world: World, name: str, texts: list[str], warm_up: int, turns: int, block: int
+) -> list[tuple[float, float, float]]:
+    """For each mode the median time of an update, its kernels on a GPU and their time. Called by every rank."""
     learners = [open_learner(world, name, text) for text in texts]
     for learner in learners:
         _updates(learner, warm_up)
@@ -62,7 +69,17 @@ def seconds(world: World, name: str, texts: list[str], warm_up: int, turns: int,
             begun = _now(world)
             _updates(learner, block)
             times.append((_now(world) - begun) / block)
-    return [statistics.median(times) for times in took]
+    return [(statistics.median(times), *_kernels(learner)) for times, learner in zip(took, learners, strict=True)]
+
+
+def _kernels(learner: Learner) -> tuple[float, float]:
+    if not torch.cuda.is_available():
+        return 0, 0.0
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        learner.step()
+        torch.cuda.synchronize()
+    events = [event for event in seen.events() if event.device_type.name == "CUDA"]
+    return len(events), sum(event.device_time for event in events) / 1e6
 
 
 def _updates(learner: Learner, count: int) -> None:
