@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compute import torch_private
+from lockstep.compute.kernels import kernels_usable
 from lockstep.compute.lane_axis import by_lane, by_row, with_rule
+from lockstep.compute.ops import fused_lstm
 
 State = tuple[Tensor, Tensor]
 """An LSTM's state between steps: its output and its cells, (B, H) each."""
@@ -60,8 +62,11 @@ def _recur(projected: Tensor, hidden: Tensor, cells: Tensor, weight: Tensor, kee
 
     Products are in the dtype of the inputs, everything else in fp32. On a CPU a step of a few sequences takes little
     longer than the overhead of its torch calls. So there are few calls: views are made for all steps at once, results
-    are written to their final place, and resets are skipped at steps without one.
+    are written to their final place, and resets are skipped at steps without one. On a GPU each call would be a kernel,
+    so there our own kernels take all of a step but its product.
     """
+    if kernels_usable(projected.device):
+        return fused_lstm.recur(projected, hidden, cells, weight, keep)
     size, dtype = hidden.shape[-1], projected.dtype
     # A product with few rows is twice as fast on a CPU if the weights are stored in the order it reads them in.
     across = weight.to(dtype).t().contiguous()
@@ -94,7 +99,12 @@ def _recur_backwards(
     weight: Tensor,
     keep: Tensor,
 ) -> Tensor:
-    """The gradient of the gates before their activation, (T, B, 4H) in fp32. `weight`: in the dtype of the products."""
+    """The gradient of the gates before their activation, (T, B, 4H) in fp32 or in the dtype of the products.
+
+    `weight`: in the dtype of the products.
+    """
+    if kernels_usable(gradient.device):
+        return fused_lstm.recur_backwards(gradient, gates, every_cell, squashed, first_cells, weight, keep)
     dtype, forgets = weight.dtype, _forgets(keep)
     # All local derivatives at once; the loop below only multiplies gradients into them, in place.
     changes, to_cells = _slopes(gates, squashed, _before(first_cells, every_cell, keep, forgets))
