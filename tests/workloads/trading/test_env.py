@@ -210,12 +210,33 @@ def test_a_state_of_another_shape_is_refused():
         made(count=6).load(state)
 
 
-def test_an_account_does_not_depend_on_the_others_in_the_batch():
-    together, some = made(count=6, episode_length=15), made(count=2, first=3, episode_length=15)
-    torch.testing.assert_close(together.reset()[3:5], some.reset(), atol=1e-6, rtol=0)
-    for one, two in zip(run(together, 40), run(some, 40, first=3), strict=True):
-        torch.testing.assert_close(one.observation[3:5], two.observation, atol=1e-5, rtol=0)
-        torch.testing.assert_close(one.reward[3:5], two.reward, atol=1e-6, rtol=0)
+def accounts_beside_others(device, market, each, real):
+    """Exact mode steps the accounts of all lanes at once, so that every bit must be the one that a lane has alone."""
+    config = MarketSettings(market=market, episode_length=25, data="given" if real else "")
+    index, given = torch.arange(8 * each), history() if real else None
+    together, *lanes = (TradingEnv(config, part, 4, device, history=given) for part in (index, *index.split(each)))
+    seen = together.reset()
+    assert torch.equal(seen, torch.cat([lane.reset() for lane in lanes]))
+    for step in range(40):
+        chosen = actions(step, 8 * each).to(device)
+        one = together.step(chosen)
+        apart = [lane.step(part) for lane, part in zip(lanes, chosen.split(each), strict=True)]
+        assert torch.equal(one.observation, torch.cat([lane.observation for lane in apart]))
+        assert torch.equal(one.reward, torch.cat([lane.reward for lane in apart]))
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("each", [1, 3, 8])
+@pytest.mark.parametrize("market", ["regime", "brownian", "stochastic", "jumps"])
+def test_an_account_does_not_depend_on_the_others_in_the_batch(market, each, real):
+    accounts_beside_others(CPU, market, each, real)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("each", "real"), [(1, False), (64, False), (512, False), (64, True)])
+@pytest.mark.parametrize("market", ["regime", "brownian", "stochastic", "jumps"])
+def test_an_account_on_a_gpu_does_not_depend_on_the_others_in_the_batch(market, each, real):
+    accounts_beside_others(torch.device("cuda"), market, each, real)
 
 
 def test_different_seeds_give_different_markets():

@@ -41,8 +41,7 @@ def trading_problem(config: TradingConfig, world: World) -> EnvProblem:
         observation_shape=(sum(SIZES.values()) + symbols_told(settings, history),),
         actions=Discrete(len(ACTIONS)),
         make_env=make_env,
-        # A GPU divides the sums of the indicators' windows among threads by the number of accounts.
-        batch_invariant=world.device.type == "cpu",
+        batch_invariant=True,
         make_test=make_test,
         forecast=forecast,
         data=data_record(history, settings.episode_length, settings.historical_lanes) if history else {},

@@ -156,6 +156,13 @@ class Indicators:
         from_mean = typical - typical.mean(1, keepdim=True)
         return from_mean[:, -1] / (0.015 * from_mean.abs().mean(1) + _TINY)
 
+    def _averages(self, moves: Tensor) -> Tensor:
+        """Wilder's averages of values (..., N) after each of them."""
+        # As sums of N products where a library chooses its kernel, and so their order, by the number of accounts.
+        if not (moves.is_cuda or torch.backends.mkl.is_available()):
+            return torch.matmul(moves, self._wilder_series)
+        return (moves.unsqueeze(-2) * self._wilder_series.t()).sum(-1)
+
     def _directions(
         self, high: Tensor, low: Tensor, close: Tensor, larger: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -164,7 +171,7 @@ class Indicators:
         # Only the larger of the two movements of a day counts, and only if it is positive.
         rises, falls = (up > down, down > up) if larger is None else (larger > 0, larger < 0)
         moves = torch.stack((torch.where(rises, up, 0.0), torch.where(falls, down, 0.0))).clamp_(min=0.0)
-        plus, minus = torch.matmul(moves, self._wilder_series).unbind()
+        plus, minus = self._averages(moves).unbind()
         index = (plus - minus).abs() / (plus + minus + _TINY)
         # The true range includes the gap from the previous close.
         before = close[:, :-1]
