@@ -13,7 +13,15 @@ from lockstep.compute.ops.layer_norm import LayerNorm
 from lockstep.compute.ops.lstm import LSTM
 from lockstep.compute.precision import Precision
 from lockstep.config.sources import to_yaml
-from lockstep.distributed.gradients import Apart, FlatGradient, Together, Tried, cohort_gradients, lane_batches
+from lockstep.distributed.gradients import (
+    Apart,
+    FlatGradient,
+    Together,
+    Tried,
+    cohort_gradients,
+    lane_batches,
+    lane_products,
+)
 from lockstep.distributed.world import World
 from lockstep.run.arithmetic import restored
 from lockstep.workloads import registry
@@ -51,8 +59,10 @@ def as_in_a_run():
         yield
 
 
-# Whether sums have the same bits in one pass is a matter of the processor's kernels; on Arm they have.
-on_arm = pytest.mark.skipif(not is_arm(), reason="on other processors kernels may be chosen by the number of rows")
+# Whether sums have the same bits in one pass is a matter of the processor's kernels; with these libraries they have.
+seen_to_agree = pytest.mark.skipif(
+    not (is_arm() or torch.backends.mkl.is_available()), reason="kernels may be chosen by the number of rows"
+)
 
 
 def numbers(*shape, seed=0):
@@ -66,6 +76,10 @@ def lanes(*shape):
     return [[Rows(table, part) for part in lane] for lane in index]
 
 
+def apart_from(loss, flat, rows):
+    return Apart(loss, flat, rows, FP32, lane_products(loss))
+
+
 def computed(network, batches):
     """Of a network's loss: how lanes are computed, their gradients by themselves, and those that are used."""
     torch.manual_seed(0)
@@ -73,7 +87,7 @@ def computed(network, batches):
     flat = FlatGradient(list(loss.parameters()))
     rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
     way = cohort_gradients(loss, flat, rows, FP32, one_pass=True)
-    expected = Apart(loss, flat, alone, FP32)(batches)
+    expected = apart_from(loss, flat, alone)(batches)
     # The first call tries both ways, the second tries again, and the third is the first that need not try.
     for _ in range(3):
         rows.fill_(torch.nan)
@@ -103,10 +117,13 @@ NETWORKS = {
     "layer norm": (lambda: nn.Sequential(nn.Linear(20, 32), LayerNorm(32), nn.Tanh(), nn.Linear(32, 3)), (20,)),
     "convolution": (lambda: nn.Sequential(Conv3x3(3, 8), nn.ReLU(), Conv3x3(8, 8)), (3, 8, 8)),
     "lstm": (Sequences, (8, 16)),
+    "one output": (lambda: nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 1)), (20,)),
+    "many inputs": (lambda: nn.Linear(600, 8), (600,)),
+    "three axes": (lambda: nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 1, bias=False)), (5, 20)),
 }
 
 
-@on_arm
+@seen_to_agree
 @pytest.mark.parametrize("name", NETWORKS)
 def test_lanes_in_one_pass_have_the_bits_of_each_by_itself(name):
     network, shape = NETWORKS[name]
@@ -166,7 +183,7 @@ def test_batches_that_are_no_data_classes_are_computed_lane_by_lane():
     assert not way.in_one_pass
 
 
-@on_arm
+@seen_to_agree
 def test_an_error_in_a_later_batch_is_the_lanes_own():
     class Picky(nn.Linear):
         def forward(self, rows):
@@ -188,7 +205,7 @@ def test_an_error_in_a_later_batch_is_the_lanes_own():
             way(batches)
 
 
-@on_arm
+@seen_to_agree
 def test_frozen_weights_have_no_gradient():
     network = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3))
     network[0].weight.requires_grad_(False)
@@ -204,7 +221,7 @@ def test_several_threads_or_a_single_lane_need_no_trial(threads):
     assert isinstance(cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart)
 
 
-@on_arm
+@seen_to_agree
 @pytest.mark.parametrize("workload", ["snake", "snakes3v3", "gym"])
 def test_workloads_learn_from_all_lanes_in_one_pass(workload):
     chosen = registry.load(workload)
@@ -235,7 +252,7 @@ def test_together_is_what_the_fields_that_differ_say():
     loss = Loss(nn.Linear(20, 3))
     flat = FlatGradient(list(loss.parameters()))
     rows = flat.vector.new_zeros(LANES, len(flat.vector))
-    found = Together(loss, flat, rows, FP32)(lane_batches(lanes(20)))
+    found = Together(loss, flat, rows, FP32, lane_products(loss))(lane_batches(lanes(20)))
     assert found.names == ("loss",) and found.values.shape == (LANES, 1)
     assert len({row.sum().item() for row in rows}) == LANES
 
@@ -258,14 +275,14 @@ class LaterLoss(nn.Module):
         return (self.network(batch.table[batch.index]).square().sum() * batch.weight), {}
 
 
-@on_arm
+@seen_to_agree
 def test_gradients_of_zero_prove_nothing():
     torch.manual_seed(0)
     loss, weight = LaterLoss(), torch.zeros(())
     batches = [[Weighted(batch.table, batch.index, weight) for batch in lane] for lane in lanes(20)]
     flat = FlatGradient(list(loss.parameters()))
     rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
-    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart(loss, flat, alone, FP32)
+    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), apart_from(loss, flat, alone)
     for number in range(1, 18):
         weight.fill_(0.0 if number < 10 else 1.0)
         way(batches)
@@ -274,13 +291,13 @@ def test_gradients_of_zero_prove_nothing():
         assert not way.in_one_pass
 
 
-@on_arm
+@seen_to_agree
 def test_batches_of_another_shape_are_tried_for_themselves():
     torch.manual_seed(0)
     loss = Loss(nn.Sequential(nn.Linear(20, 4), nn.GELU()))
     flat = FlatGradient(list(loss.parameters()))
     rows, alone = (flat.vector.new_zeros(LANES, len(flat.vector)) for _ in range(2))
-    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), Apart(loss, flat, alone, FP32)
+    way, apart = cohort_gradients(loss, flat, rows, FP32, one_pass=True), apart_from(loss, flat, alone)
     whole = lanes(20)
     short = [[Rows(batch.table, batch.index[:5].clone()) for batch in lane] for lane in whole]
     for number in range(1, 12):

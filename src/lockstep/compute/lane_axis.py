@@ -45,15 +45,18 @@ def _joined(lanes: int, argument: Any, axis: int | None, where: int | None) -> A
     return argument.movedim(axis, where).flatten(where, where + 1)
 
 
-def by_lane(function: Callable[..., Tensor]) -> Rule:
-    """For a function that adds up a lane's rows: one lane after the other."""
+def by_lane(function: Callable[..., Any]) -> Rule:
+    """For a function that adds up a lane's rows, to one result or several: one lane after the other."""
 
-    def rule(info: Any, axes: Axes, *arguments: Any) -> tuple[Tensor, int]:
+    def rule(info: Any, axes: Axes, *arguments: Any) -> tuple[Any, Any]:
         parts = [
             [argument] * info.batch_size if axis is None else argument.unbind(axis)
             for argument, axis in zip(arguments, axes, strict=True)
         ]
-        return torch.stack([function(*part) for part in zip(*parts, strict=True)]), 0
+        found = [function(*part) for part in zip(*parts, strict=True)]
+        if isinstance(found[0], Tensor):
+            return torch.stack(found), 0
+        return tuple(torch.stack(column) for column in zip(*found, strict=True)), (0,) * len(found[0])
 
     return rule
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lockstep.compute.branches import Branches
 from lockstep.compute.cohorts import cohorts_of
+from lockstep.compute.ops.lane_linear import LinearLayers, by_cohort
 from lockstep.compute.row_invariance import same_bits_in_groups
 
 _ROWS_TRIED = 256
@@ -21,22 +22,29 @@ class Lanewise:
 
     A row's value does not depend on its neighbours, but its last bits may: the number of rows decides which kernel
     computes a matrix product, and so the order of its sums. On a GPU cohorts are computed side by side. On a CPU all
-    rows are computed at once if that gives the same bits (see `row_invariance`).
+    rows are computed at once, or all but the products of linear layers, if that gives the same bits (see
+    `row_invariance`).
     """
 
-    def __init__(self, function: Rowwise, cohorts: int, device: torch.device, compiled: bool = False) -> None:
-        """`cohorts`: the number of equal groups of rows; 1 = all rows at once. `compiled`: by torch."""
+    def __init__(
+        self, function: Rowwise, network: nn.Module, cohorts: int, device: torch.device, compiled: bool = False
+    ) -> None:
+        """`network`: the one that the function asks. `cohorts`: the number of equal groups of rows; 1 = all at once.
+
+        `compiled`: by torch.
+        """
         self._function, self._cohorts = function, cohorts
+        self._products_apart, self._products_alone = (_with_products(function, network, n) for n in (cohorts, 1))
         self._branches = Branches(cohorts, device)
         # Recorded graphs cannot try anything, and cuBLAS chooses by the number of rows almost always. A compiled
         # function cannot be traced: the attempt would keep it from being compiled at all.
         self._tries = cohorts > 1 and device.type == "cpu" and not compiled
-        self._at_once = cohorts == 1
+        self._together: Rowwise | None = function if cohorts == 1 else None
         self._rounds = 0
 
     def __call__(self, *rows: Tensor) -> Sequence[Tensor]:
         """The results for all cohorts, (E, ...) each."""
-        return self._function(*rows) if self._at_once else self._apart(rows)
+        return self._together(*rows) if self._together is not None else self._apart(rows)
 
     def begin(self, *rows: Tensor) -> None:
         """Start a round; `rows`: arguments as they will be given, to find out whether all may be computed at once."""
@@ -44,20 +52,35 @@ class Lanewise:
         # Not only once: a network whose last weights are still zero has the same results in any order. Rarely later on,
         # since the choice of a kernel does not depend on the weights.
         if self._tries and self._rounds.bit_count() == 1:
-            self._at_once = self._agrees(rows)
+            self._together = None
+            if self._agrees(self._function, self._function, rows):
+                self._together = self._function
+            elif self._agrees(self._products_alone, self._products_apart, rows):
+                self._together = self._products_apart
 
     def _apart(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
         parts = zip(*(cohorts_of(part, self._cohorts) for part in rows), strict=True)
         results = self._branches.run([partial(self._function, *part) for part in parts])
         return tuple(torch.cat(column) for column in zip(*results, strict=True))
 
-    def _agrees(self, rows: Sequence[Tensor]) -> bool:
+    def _agrees(self, alone: Rowwise, together: Rowwise, rows: Sequence[Tensor]) -> bool:
         # A few rows may agree by accident.
         trials = range(max(1, _ROWS_TRIED // len(rows[0])))
         return all(
-            same_bits_in_groups(self._function, [_disturbed(part, trial) for part in rows], self._cohorts)
+            same_bits_in_groups(alone, [_disturbed(part, trial) for part in rows], self._cohorts, together)
             for trial in trials
         )
+
+
+def _with_products(function: Rowwise, network: nn.Module, cohorts: int) -> Rowwise:
+    """The function with linear layers that multiply cohort by cohort: products of few rows are the first to differ."""
+    layers = LinearLayers(network, partial(by_cohort, cohorts))
+
+    def computed(*rows: Tensor) -> Sequence[Tensor]:
+        with layers.replaced():
+            return function(*rows)
+
+    return computed
 
 
 def _disturbed(rows: Tensor, trial: int) -> Tensor:

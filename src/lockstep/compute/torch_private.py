@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 USED = (
     "torch._foreach_norm",
     "torch._foreach_add_",
+    "torch._foreach_copy_",
     "torch._foreach_mul_",
     "torch._foreach_div_",
     "torch._foreach_lerp_",
@@ -54,6 +55,19 @@ def norms(tensors: list[Tensor]) -> list[Tensor]:
     if hasattr(torch, "_foreach_norm"):
         return list(torch._foreach_norm(tensors))
     return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+
+
+def store(tensors: Sequence[Tensor], parts: Sequence[Tensor | None]) -> None:
+    """Copy a part to each tensor in place; None is zero."""
+    given = [(tensor, part) for tensor, part in zip(tensors, parts, strict=True) if part is not None]
+    for tensor, part in zip(tensors, parts, strict=True):
+        if part is None:
+            tensor.zero_()
+    if hasattr(torch, "_foreach_copy_"):
+        torch._foreach_copy_([tensor for tensor, _ in given], [part for _, part in given])
+        return
+    for tensor, part in given:
+        tensor.copy_(part)
 
 
 def accumulate(tensors: Sequence[Tensor], parts: Sequence[Tensor | None]) -> None:

@@ -8,7 +8,7 @@ trying.
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from torch.func import grad, vmap
 
 from lockstep.compute import torch_private
 from lockstep.compute.branches import Branches
+from lockstep.compute.ops.lane_linear import LinearLayers, lane_linear
 from lockstep.compute.precision import Precision
 from lockstep.compute.row_invariance import in_whole_vectors, same_bits
 
@@ -67,6 +68,8 @@ class FlatGradient:
         return [part.as_strided(p.size(), p.stride()) for part, p in zip(parts, self.parameters, strict=True)]
 
 
+Products = Callable[[], contextlib.AbstractContextManager[None]]
+"""The context in which a loss is computed."""
 CohortGradients = Callable[[Sequence[Sequence[Batch]]], CohortMetrics]
 """Leaves the gradient of each cohort's micro-batches in its row; returns the cohorts' metrics."""
 
@@ -79,26 +82,38 @@ def cohort_gradients(
     `one_pass`: whether lanes may be computed together. Losses may not if they are compiled, since what is traced in a
     trial is never compiled again, or if they leave anything in their batch.
     """
-    apart = Apart(loss, flat, rows, precision)
+    # A lane alone computes them in the same way, whichever number of lanes its rank has.
+    products = lane_products(loss) if one_pass and rows.device.type == "cpu" else contextlib.nullcontext
+    apart = Apart(loss, flat, rows, precision, products)
     # On a GPU the number of rows nearly always decides which kernel is chosen, and so the order of sums. With several
     # threads it is the same on a CPU.
     if not one_pass or len(rows) == 1 or rows.device.type != "cpu" or torch.get_num_threads() > 1:
         return apart
-    return Tried(apart, Together(loss, flat, rows, precision), rows)
+    return Tried(apart, Together(loss, flat, rows, precision, products), rows)
+
+
+def lane_products(loss: nn.Module) -> Products:
+    """How the linear layers of a loss multiply on a CPU, so that lanes can be computed together."""
+    # Other libraries than MKL need no such care.
+    return LinearLayers(loss, lane_linear).replaced if torch.backends.mkl.is_available() else contextlib.nullcontext
 
 
 class Apart:
-    """Each cohort by itself; on a GPU side by side."""
+    """Each cohort by itself; on a GPU side by side. `products`: how linear layers multiply."""
 
-    def __init__(self, loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision) -> None:
+    def __init__(
+        self, loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision, products: Products
+    ) -> None:
         self._loss, self._flat, self._rows, self._precision = loss, flat, rows, precision
+        self._products = products
         self._branches = Branches(len(rows), rows.device)
 
     def __call__(self, cohorts: Sequence[Sequence[Batch]]) -> CohortMetrics:
         """See CohortGradients."""
         # Strict: a rank that is given other cohorts than it has lanes would leave an old gradient in a row.
         pairs = zip(self._rows, cohorts, strict=True)
-        return CohortMetrics.of(self._branches.run([partial(self._local, row, batches) for row, batches in pairs]))
+        with self._products():
+            return CohortMetrics.of(self._branches.run([partial(self._local, row, batches) for row, batches in pairs]))
 
     def _local(self, row: Tensor, micro_batches: Sequence[Batch]) -> Metrics:
         return local_gradient(self._loss, self._flat, row, micro_batches, self._precision)
@@ -107,10 +122,12 @@ class Apart:
 class Together:
     """All lanes in one pass. Batches are data classes; a field that is not the same for all lanes is a tensor."""
 
-    def __init__(self, loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision) -> None:
-        self._loss, self._rows, self._precision = loss, rows, precision
+    def __init__(
+        self, loss: nn.Module, flat: FlatGradient, rows: Tensor, precision: Precision, products: Products
+    ) -> None:
+        self._loss, self._rows, self._precision, self._products = loss, rows, precision, products
         pairs = zip(flat.parameters, _by_parameter(flat, rows), strict=True)
-        trained = [(parameter, view) for parameter, view in pairs if parameter.requires_grad]
+        trained, self._frozen = _parted(pairs)
         parameters, self._views = zip(*trained, strict=True)
         self._weights = tuple(parameter.detach() for parameter in parameters)
         # Where each is used: a module may share its weights with another.
@@ -124,11 +141,12 @@ class Together:
 
     def __call__(self, micro_batches: Sequence["LaneBatch"]) -> CohortMetrics:
         """See CohortGradients."""
-        metrics = []
-        self._rows.zero_()
+        metrics: list[Metrics] = []
+        for view in self._frozen:
+            view.zero_()
         for lanes in micro_batches:
             gradients, found = vmap(partial(self._of_lane, lanes.first))(lanes.parts)
-            torch_private.accumulate(self._views, gradients)
+            _put(self._views, gradients, first=not metrics)
             metrics.append(found)
         total = add_metrics(metrics)
         values = torch.stack(tuple(total.values()), dim=1) if total else torch.zeros(len(self._rows), 0)
@@ -153,7 +171,8 @@ class Together:
         try:
             for module, name, number in self._uses:
                 module._parameters[name] = weights[number]  # type: ignore[assignment]
-            yield
+            with self._products():
+                yield
         finally:
             for (module, name, _), parameter in zip(self._uses, own, strict=True):
                 module._parameters[name] = parameter
@@ -271,19 +290,30 @@ def local_gradient(
     loss: nn.Module, flat: FlatGradient, vector: Tensor, micro_batches: Sequence[Batch], precision: Precision
 ) -> Metrics:
     """Put the gradient of one cohort into a vector; returns its metrics."""
-    # Frozen weights keep a gradient of zero.
-    trained = [(p, view) for p, view in zip(flat.parameters, flat.views(vector), strict=True) if p.requires_grad]
+    trained, frozen = _parted(zip(flat.parameters, flat.views(vector), strict=True))
     parameters, views = zip(*trained, strict=True)
-    metrics = []
-    vector.zero_()
+    for view in frozen:
+        view.zero_()
+    metrics: list[Metrics] = []
     for batch in micro_batches:
         with precision.autocast():
             share, found = loss(batch)
         # Not `backward`, which adds to each parameter's one `grad`: lanes beside this one would add to it too.
         gradients = torch.autograd.grad(share * precision.scale, parameters, allow_unused=True)
-        torch_private.accumulate(views, gradients)
+        _put(views, gradients, first=not metrics)
         metrics.append(found)
     return add_metrics(metrics)
+
+
+def _parted(pairs: Iterable[tuple[nn.Parameter, Tensor]]) -> tuple[list[tuple[nn.Parameter, Tensor]], list[Tensor]]:
+    """The parameters that are trained with the places of their gradients; the places of the others, which are zero."""
+    given = list(pairs)
+    return [pair for pair in given if pair[0].requires_grad], [view for p, view in given if not p.requires_grad]
+
+
+def _put(views: Sequence[Tensor], gradients: Sequence[Tensor | None], *, first: bool) -> None:
+    """Add the gradients of a micro-batch to those before it. The first are copied: clearing and adding take longer."""
+    (torch_private.store if first else torch_private.accumulate)(views, gradients)
 
 
 def add_metrics(parts: Sequence[Metrics]) -> Metrics:

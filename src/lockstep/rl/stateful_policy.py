@@ -39,7 +39,7 @@ class StatefulPolicy:
         self._network = network
         first = getattr(network, "first_memory", None)
         self.memory: Memory = first(count, device) if first is not None else ()
-        self._answers = Lanewise(self.ask, cohorts, device, compiled)
+        self._answers = Lanewise(self.ask, network, cohorts, device, compiled)
 
     def begin(self, observation: Tensor) -> None:
         """Start a rollout at these observations."""

@@ -54,7 +54,7 @@ class Collector:
         self._index = index
         self._actor, self._vectors = actor, vectors
         self._cohorts = cohorts
-        self._decide = Lanewise(self._decided, cohorts, index.device, accelerator.compiles)
+        self._decide = Lanewise(self._decided, actor, cohorts, index.device, accelerator.compiles)
         self._tag, self._seed = tag, seed
         self._precision, self._accelerator, self._watch = precision, accelerator, watch
         # A tensor of its own, because every step copies the next observation into it. Environments on the host return

@@ -68,8 +68,8 @@ class Collector:
         device = index.device
         self._observation = env.reset().to(device, copy=True)
         self._policy = StatefulPolicy(network, env.count, device, cohorts, compiled)
-        self._decide = Lanewise(self._decided, cohorts, device, compiled)
-        self._judge = Lanewise(self._judged, cohorts, device, compiled)
+        self._decide = Lanewise(self._decided, network, cohorts, device, compiled)
+        self._judge = Lanewise(self._judged, network, cohorts, device, compiled)
         storage = actions.storage(steps, env.count, device)
         memory = self._policy.memory
         self.rollout = Rollout(steps, env.count, self._observation, storage, memory, sequence_length, masked)

@@ -1,8 +1,8 @@
-"""A 3x3 convolution with a fast backward pass on Arm processors.
+"""A 3x3 convolution whose backward pass is fast on every processor, and can be computed for several lanes at once.
 
-There oneDNN has a fast kernel for the forward pass only. The gradient of the input is itself a convolution, so the
-forward kernel computes it here; the gradient of the weights is a matrix product, and that of the bias a sum.
-B: boards, C: channels, H: height, W: width.
+On Arm processors oneDNN has a fast kernel for the forward pass only. The gradient of the input is itself a convolution,
+so the forward kernel computes it here; the gradient of the weights is a matrix product, and that of the bias a sum.
+Elsewhere oneDNN's kernels compute the gradients. B: boards, C: channels, H: height, W: width.
 """
 
 from collections.abc import Iterator
@@ -30,17 +30,17 @@ class Conv3x3(nn.Conv2d):
 
     def forward(self, planes: Tensor) -> Tensor:
         """Planes (B, C, H, W) -> (B, C', H, W)."""
-        if _gains(planes, self.weight):
+        if _own_gradients(planes, self.weight):
             return torch_private.apply(_Convolution, planes, self.weight, self.bias)
         with quick_kernels(planes):
             return super().forward(planes)
 
 
-def _gains(planes: Tensor, weight: Tensor) -> bool:
-    """Whether the custom backward pass applies and is faster: fp32 training on an Arm CPU, not compiled."""
+def _own_gradients(planes: Tensor, weight: Tensor) -> bool:
+    """Whether `_Convolution` applies and is better: fp32 training on a CPU, on Arm or of several lanes."""
     trains = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
     plain = weight.device.type == "cpu" and weight.dtype == planes.dtype and not torch.is_autocast_enabled("cpu")
-    return trains and plain and is_arm() and torch.backends.mkldnn.is_available()
+    return trains and plain and torch.backends.mkldnn.is_available() and (is_arm() or torch_private.transforming())
 
 
 @contextmanager
@@ -61,16 +61,26 @@ def _convolve(planes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.conv2d(planes, weight, bias, padding=1)
 
 
-def _input_gradient_of_rows(gradient: Tensor, weight: Tensor) -> Tensor:
+def _input_gradient_of_rows(gradient: Tensor, planes: Tensor, weight: Tensor) -> Tensor:
     """The gradient of the input: convolution with the kernel rotated by 180 degrees, channels in and out exchanged."""
+    if not is_arm():
+        return _gradients(gradient, planes, weight, (True, False, False))[0]
     # channels_last, like the weights and planes of the models that use this layer.
     kernel = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
     with quick_kernels(gradient):
         return F.conv2d(gradient, kernel, padding=1)
 
 
-def _weight_gradient_of_lane(gradient: Tensor, planes: Tensor) -> Tensor:
-    """The gradient of the weights: each cell's gradient times the 3x3 window around it, summed over all cells."""
+def _weight_gradients_of_lane(gradient: Tensor, planes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of the weights and of the bias, sums over all cells."""
+    if not is_arm():
+        _, of_weight, of_bias = _gradients(gradient, planes, weight, (False, True, True))
+        return of_weight, of_bias
+    return _window_products(gradient, planes), gradient.sum((0, 2, 3))
+
+
+def _window_products(gradient: Tensor, planes: Tensor) -> Tensor:
+    """Each cell's gradient times the 3x3 window around it, summed over all cells."""
     channels, height, width = planes.shape[1:]
     # Channels last, so that a window's rows are contiguous. unfold makes views; windows are copied one block at a time.
     rows = F.pad(planes.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
@@ -85,8 +95,14 @@ def _weight_gradient_of_lane(gradient: Tensor, planes: Tensor) -> Tensor:
     return total.view(-1, 3, 3, channels).permute(0, 3, 1, 2)
 
 
-_input_gradient = with_rule(_input_gradient_of_rows, by_row(_input_gradient_of_rows, (0, None), 0))
-_weight_gradient = with_rule(_weight_gradient_of_lane, by_lane(_weight_gradient_of_lane))
+def _gradients(gradient: Tensor, planes: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]) -> tuple[Tensor, ...]:
+    """Those of the input, the weights and the bias that are wanted, by the kernels that `nn.Conv2d` uses."""
+    geometry = [1, 1], [1, 1], [1, 1], False, [0, 0], 1  # Stride, padding, dilation, not transposed, no groups.
+    return torch.ops.aten.convolution_backward(gradient, planes, weight, [len(weight)], *geometry, wanted)
+
+
+_input_gradient = with_rule(_input_gradient_of_rows, by_row(_input_gradient_of_rows, (0, 0, None), 0))
+_weight_gradients = with_rule(_weight_gradients_of_lane, by_lane(_weight_gradients_of_lane))
 
 
 class _Convolution(torch.autograd.Function):
@@ -104,7 +120,6 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # type: ignore[override]
         planes, weight = ctx.saved_tensors
         return (
-            _input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None,
-            _weight_gradient(gradient, planes),
-            gradient.sum((0, 2, 3)),
+            _input_gradient(gradient, planes, weight) if ctx.needs_input_grad[0] else None,
+            *_weight_gradients(gradient, planes, weight),
         )

@@ -95,7 +95,7 @@ class Opposition:
 
 def past_actor(network: nn.Module, cohorts: int, device: torch.device) -> Lanewise:
     """A network as a player of boards; cohorts: equal groups of them, in order, each of which it plays as if alone."""
-    return Lanewise(partial(_greedy, network), cohorts, device)
+    return Lanewise(partial(_greedy, network), network, cohorts, device)
 
 
 def _greedy(network: nn.Module, seen: Tensor) -> tuple[Tensor]:
