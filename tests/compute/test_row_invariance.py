@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lockstep.compute.row_invariance import _CORRECTLY_ROUNDED, _VECTORS_ALWAYS, same_bits_in_groups
+from lockstep.compute.row_invariance import (
+    _CORRECTLY_ROUNDED,
+    _VECTORS_ALWAYS,
+    rounds_ends_alike,
+    same_bits_in_groups,
+    unseen,
+)
 
 ROWS = torch.randn(4096, generator=torch.Generator().manual_seed(0))
 TWO = {"add", "sub", "rsub", "mul", "mul_", "div", "div_", "maximum", "minimum"}
@@ -59,3 +65,24 @@ def test_what_is_computed_from_weights_alone_does_not_matter():
 def test_a_single_number_computed_from_weights_is_compared_too():
     temperature = torch.tensor(0.3)
     assert same_bits_in_groups(lambda rows: (rows * torch.sigmoid(temperature),), [torch.ones(6, 5)], 2)
+
+
+def test_a_function_that_rounds_the_end_of_a_vector_differently_is_found():
+    def bent(values):
+        # As a processor does: the last few elements by other instructions, in the last bit and not of every number.
+        result, ends = values.clone(), values.shape[-1] // 16 * 16
+        end = result[..., ends:]
+        result[..., ends:] = torch.where(values[..., ends:] > 4, end.nextafter(end + 1), end)
+        return result
+
+    assert rounds_ends_alike(torch.abs)
+    assert not rounds_ends_alike(bent)
+
+
+def test_what_is_unseen_is_not_compared():
+    def hidden(rows):
+        with unseen():
+            return (rows.sigmoid(),)
+
+    assert same_bits_in_groups(hidden, [torch.zeros(6)], 2)
+    assert not same_bits_in_groups(lambda rows: (rows.sigmoid(),), [torch.zeros(6)], 2)

@@ -19,11 +19,12 @@ from lockstep.launch.resources import threads_per_rank
 
 _log = logging.getLogger(__name__)
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-_VERSIONS = {"cuda": 3, "cpu": 2}
+_VERSIONS = {"cuda": 3, "cpu": 3 if torch.backends.mkl.is_available() else 2}
 """How Lockstep itself adds and multiplies in exact mode, by device; 1 where it is not named.
 
 To be raised by a change that gives an exact run other bits. GPU 2: lanes are recorded and compiled. GPU 3: LSTMs'
-steps are fused. CPU 2: LSTMs and layer normalisations add up so that lanes can be computed together.
+steps are fused. CPU 2: LSTMs and layer normalisations add up so that lanes can be computed together; 3: linear layers
+multiply so with MKL, too.
 """
 
 
